@@ -1,0 +1,66 @@
+"""Every test sees 8 fake CPU devices; compiled programs are kept between runs in .cache/jax."""
+
+import os
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+
+def parallel_batch(pairs: int = 8, *, length: int = 6, vocab: int = 50, languages: int = 3, groups: int = 1, seed: int = 0):
+    """A random bucketed batch made by a plain loop, independent of the package's collation; rows sorted by length."""
+    rng = np.random.default_rng(seed)
+    sentences = [
+        np.append(rng.integers(3, vocab, rng.integers(1, length)), 1).astype(np.int32) for _ in range(2 * pairs)
+    ]
+    order = sorted(range(2 * pairs), key=lambda i: len(sentences[i]))
+    rows_per_group = 2 * pairs // groups
+    tokens = []
+    for g in range(groups):
+        members = order[g * rows_per_group : (g + 1) * rows_per_group]
+        block = np.zeros((rows_per_group, max(len(sentences[i]) for i in members)), np.int32)
+        for r, i in enumerate(members):
+            block[r, : len(sentences[i])] = sentences[i]
+        tokens.append(block)
+    row = np.array(order, np.int32)
+    slot = np.empty_like(row)
+    slot[row] = np.arange(2 * pairs)
+    return {
+        "tokens": tuple(tokens),
+        "slot": slot,
+        "row": row,
+        "lang": rng.integers(0, languages, 2 * pairs).astype(np.int32),
+        "text_id": np.arange(2 * pairs, dtype=np.int32),
+    }
+
+
+@pytest.fixture(scope="session")
+def make_batch():
+    """The function ``parallel_batch``."""
+    return parallel_batch
+
+
+@pytest.fixture(scope="session")
+def tiny_model():
+    """Function (kind, **options) -> a module of a few thousand parameters; T5Config's fields may be given too."""
+    import dataclasses
+
+    from vmsst_jax import models
+    from vmsst_jax.models.t5 import T5Config
+    from vmsst_jax.models.vmsst import ModelConfig
+
+    def make(kind="vmsst", **options):
+        sizes = dict(vocab_size=50, embed_dim=16, num_heads=2, head_dim=8, mlp_dim=32, encoder_layers=2, decoder_layers=2)
+        t5_fields = {f.name for f in dataclasses.fields(T5Config)}
+        t5 = T5Config(**{**sizes, **{k: v for k, v in options.items() if k in t5_fields}})
+        rest = {k: v for k, v in options.items() if k not in t5_fields}
+        return models.build(kind, ModelConfig(t5=t5, **{"num_languages": 3, **rest}))
+
+    return make

@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+import vmsst_jax
+from vmsst_jax.retrieval import text_search
+from vmsst_jax.retrieval.text_search import TextSearch
+
+LINES = ["the dog barks", "a big house", "le chien aboie fort", "der hund bellt laut", "the dog barks"]
+
+
+@pytest.fixture(scope="module")
+def embedder(model_dir):
+    return vmsst_jax.load(model_dir, batch_size=8)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(LINES))
+    return path
+
+
+def test_finds_the_nearest_lines(embedder, corpus):
+    vectors = embedder.encode(LINES, normalize=True)
+    for query, hits in zip(LINES, TextSearch(embedder, corpus).search(LINES, 3), strict=True):
+        cosines = embedder.encode([query], normalize=True)[0] @ vectors.T
+        np.testing.assert_allclose([hit.score for hit in hits], np.sort(cosines)[::-1][:3], atol=1e-5)
+        assert hits[0].text == query and all(hit.text == LINES[hit.line - 1] for hit in hits)
+        assert hits[0].line == LINES.index(query) + 1
+    assert len(TextSearch(embedder, corpus).search(["dog"], 50)[0]) == 5
+
+
+def test_vectors_are_kept_by_content(embedder, corpus, tmp_path, monkeypatch):
+    first = TextSearch(embedder, corpus, tmp_path / "cache").cache
+    with monkeypatch.context() as patch:
+        patch.setattr(text_search, "embed_file", None)  # must not be needed again
+        assert TextSearch(embedder, corpus, tmp_path / "cache").cache == first
+    corpus.write_text("other\n")
+    assert TextSearch(embedder, corpus, tmp_path / "cache").cache != first
+    np.save(first, np.ones((2, 2), np.float32))
+    corpus.write_text("\n".join(LINES))
+    with pytest.raises(ValueError, match="remove it and search again"):
+        TextSearch(embedder, corpus, tmp_path / "cache")

@@ -1,0 +1,89 @@
+"""What the commands share: expected errors become one line and exit code 2, flags are checked as they are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+
+def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None = None) -> None:
+    """Runs ``main(argv)`` and ends the process the way a shell user expects.
+
+    OSError, and ValueError that our own code raised, are messages for the user: one line ``NAME: error: ...`` on
+    standard error, exit code 2. A ValueError from inside another library is a bug and keeps its traceback. Ctrl-C ends
+    with 130, a reader that went away (``| head``) with 141.
+    """
+    try:
+        main(argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Python flushes standard output once more on its way out, which would raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except (OSError, ValueError) as error:
+        if not (isinstance(error, OSError) or _raised_here(error)):
+            raise
+        print(f"{name}: error: {describe(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def describe(error: BaseException) -> str:
+    """The error's text; an operating system error without its number: ``FILE: No space left on device``."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _raised_here(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame.tb_next:
+        frame = frame.tb_next
+    module = frame.tb_frame.f_globals.get("__name__", "")
+    return module == "__main__" or module.split(".")[0] == "vmsst_jax"
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """An argument parser whose messages begin with ``name`` and which accepts no abbreviated flags."""
+    return argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
+
+
+def add_model_flags(flags: argparse.ArgumentParser, batch_size: int) -> None:
+    """--checkpoint, --step, --max_length, --batch_size: which model embeds, and how."""
+    flags.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="DIR",
+        help="a model directory, its checkpoints folder or one step folder",
+    )
+    flags.add_argument("--step", type=step, help="a step number or `best`; without it the last checkpoint")
+    flags.add_argument(
+        "--max_length",
+        type=positive,
+        metavar="TOKENS",
+        help="longer sentences are cut to this many tokens; without it the checkpoint's own limit",
+    )
+    flags.add_argument(
+        "--batch_size", type=positive, default=batch_size, metavar="N", help="sentences per device call (%(default)s)"
+    )
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for ``type=``."""
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return value
+
+
+def step(text: str) -> int | str:
+    """A step number or ``best``, for ``type=``."""
+    if text == "best":
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a step number nor `best`")
+    return int(text)

@@ -1,0 +1,247 @@
+"""Token cache: a parallel corpus tokenised once, as flat memory-mapped arrays that are read without TensorFlow."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from vmsst_jax.data.batching import ragged_index, text_ids
+from vmsst_jax.data.languages import Languages
+from vmsst_jax.data.tokenizer import Tokenizer
+
+FORMAT = 1
+BLOCK = 8192  # pairs tokenised at once while building
+# Array name -> type; P pairs are 2P sentences, sentence 2p being the source of pair p and 2p + 1 its target.
+# `tokens` is uint16 where the vocabulary allows, int32 otherwise.
+ARRAYS = {
+    "tokens": None,  # [all sentences one after another]
+    "offsets": np.int64,  # [2P + 1] sentence s is tokens[offsets[s]:offsets[s + 1]]
+    "lang": np.int32,  # [2P] index into meta["languages"]
+    "text_id": np.int32,  # [2P] batching.text_ids
+    "cut": np.bool_,  # [2P] whether the sentence was truncated
+    "pair_id": np.int64,  # [P]
+}
+
+
+class TokenCache:
+    """A tokenised parallel corpus in memory or in a folder; make it with :meth:`build`, read it with :meth:`open`.
+
+    A folder holds one ``.npy`` file per array of :data:`ARRAYS` and ``meta.json``.
+
+    Attributes:
+      meta: the contents of ``meta.json``: format, source, pairs, tokens, truncated, max_length, tokenizer_sha256,
+        languages (codes in the order of the ids) and sentences (their number per language code).
+      folder: where the cache lies, or None.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], meta: dict, languages: Languages, folder: Path | None = None):
+        self.meta, self.folder = meta, folder
+        self.max_length: int = meta["max_length"]
+        self._arrays = arrays
+        # The run's own ids of the cache's languages; codes that no sentence has need not be known to the run.
+        self._lang = np.array(
+            [languages.id(c) if meta["sentences"].get(c) else -1 for c in meta["languages"]], np.int32
+        )
+
+    def __len__(self) -> int:
+        """Number of pairs P."""
+        return self.meta["pairs"]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens per sentence, eos included: int64 [P, 2] (source, target), computed anew at each call."""
+        return np.diff(self._arrays["offsets"]).reshape(-1, 2)
+
+    def pair_ids(self, pairs: np.ndarray) -> np.ndarray:
+        """The corpus's own ids of pairs: int64 [K] of int64 [K] indices."""
+        return self._arrays["pair_id"][pairs]
+
+    def sentences(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Reads sentences (2p = source of pair p, 2p + 1 = its target).
+
+        Args:
+          index: int64 [K].
+
+        Returns:
+          (tokens int32 [sum of lengths], lengths int64 [K], lang int32 [K] in the run's language table,
+          text_id int32 [K], cut bool [K]).
+        """
+        arrays = self._arrays
+        starts = arrays["offsets"][index]
+        lengths = arrays["offsets"][index + 1] - starts
+        tokens = arrays["tokens"][ragged_index(starts, lengths)].astype(np.int32, copy=False)
+        return tokens, lengths, self._lang[arrays["lang"][index]], arrays["text_id"][index], arrays["cut"][index]
+
+    @classmethod
+    def build(
+        cls,
+        examples: Iterable[dict],
+        tokenizer: Tokenizer,
+        languages: Languages,
+        max_length: int,
+        folder: str | os.PathLike | None = None,
+        source: str = "examples",
+    ) -> "TokenCache":
+        """Tokenises a corpus, block by block and on several threads.
+
+        Args:
+          examples: dicts with source, target, source_lang, target_lang (str) and pair_id (int).
+          max_length: longest sentence in tokens; longer ones are cut (eos kept) and counted in ``meta["truncated"]``.
+          folder: where to keep the cache, or None to keep it in memory. It appears whole or not at all.
+          source: where the examples come from, for messages and ``meta.json``.
+
+        Raises:
+          FileExistsError: the folder exists.
+          ValueError: no examples, or an unknown language.
+        """
+        tokens_dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
+        dtypes = {name: np.dtype(dtype or tokens_dtype) for name, dtype in ARRAYS.items()}
+        sink = _MemorySink(dtypes) if folder is None else _FolderSink(dtypes, Path(folder))
+        meta = {
+            "format": FORMAT,
+            "source": source,
+            "max_length": max_length,
+            "tokenizer_sha256": tokenizer.sha256,
+            "languages": list(languages.codes),
+        }
+        try:
+            counts, sentences = Counter(), np.zeros(len(languages), np.int64)
+            for block in _tokenise(examples, tokenizer, languages, max_length):
+                sink.add(block)
+                counts["pairs"] += len(block["pair_id"])
+                counts["tokens"] += len(block["tokens"])
+                counts["truncated"] += int(block["cut"].sum())
+                sentences += np.bincount(block["lang"], minlength=len(languages))
+            if not counts["pairs"]:
+                raise ValueError(f"no examples in {source}: wanted at least one pair. Check the corpus and the split.")
+            meta |= {**counts, "sentences": {c: int(n) for c, n in zip(languages.codes, sentences, strict=True) if n}}
+            arrays = sink.finish(meta)
+        except BaseException:
+            sink.discard()
+            raise
+        return cls(arrays, meta, languages) if folder is None else cls.open(folder, tokenizer, languages)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike, tokenizer: Tokenizer, languages: Languages) -> "TokenCache":
+        """Opens a cache folder, memory-mapped; ``languages`` may be another table that knows the cache's languages.
+
+        Raises:
+          FileNotFoundError: no cache there. ValueError: made with another tokenizer or format, or damaged.
+        """
+        folder = Path(folder)
+        if not (folder / "meta.json").is_file():
+            raise FileNotFoundError(f"no token cache in {folder} (no meta.json): build it first.")
+        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+        if meta.get("format") != FORMAT:
+            raise ValueError(f"{folder} has cache format {meta.get('format')}, wanted {FORMAT}: build it anew.")
+        if meta["tokenizer_sha256"] != tokenizer.sha256:
+            raise ValueError(
+                f"{folder} was built with the tokenizer {meta['tokenizer_sha256'][:12]}..., this run has "
+                f"{tokenizer.sha256[:12]}... (sha256): use that tokenizer, or build the cache anew in another folder."
+            )
+        pairs, tokens = meta["pairs"], meta["tokens"]
+        wanted = {"tokens": tokens, "offsets": 2 * pairs + 1, "pair_id": pairs}
+        arrays = {}
+        for name in ARRAYS:
+            path, size = folder / f"{name}.npy", wanted.get(name, 2 * pairs)
+            try:
+                # A plain view of the map: np.memmap's own indexing is several times slower.
+                arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{path} is missing or damaged ({error}): build the cache anew.") from None
+            if arrays[name].shape != (size,):
+                raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
+        return cls(arrays, meta, languages, folder)
+
+
+def _tokenise(
+    examples: Iterable[dict], tokenizer: Tokenizer, languages: Languages, max_length: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """The cache's arrays for BLOCK pairs at a time, ready to be appended to those of the blocks before."""
+    ids: dict[str, int] = {}
+    examples = iter(examples)
+    total = 0
+    while block := list(islice(examples, BLOCK)):
+        texts = [text for e in block for text in (e["source"], e["target"])]
+        codes = [code for e in block for code in (e["source_lang"], e["target_lang"])]
+        for code in set(codes) - ids.keys():
+            ids[code] = languages.id(code)
+        tokens, lengths, cut = tokenizer.encode_flat(texts, max_length)
+        ends = total + np.cumsum(lengths)
+        offsets = ends if total else np.concatenate([[0], ends])
+        total = ends[-1]
+        yield {
+            "tokens": tokens,
+            "offsets": offsets,
+            "lang": np.array([ids[code] for code in codes], np.int32),
+            "text_id": text_ids(tokens, lengths),
+            "cut": cut,
+            "pair_id": np.array([e["pair_id"] for e in block], np.int64),
+        }
+
+
+class _MemorySink:
+    """Gathers blocks of arrays in memory."""
+
+    def __init__(self, dtypes: dict[str, np.dtype]):
+        self._parts: dict[str, list] = {name: [] for name in dtypes}
+        self._dtypes = dtypes
+
+    def add(self, block: dict[str, np.ndarray]) -> None:
+        for name, dtype in self._dtypes.items():
+            self._parts[name].append(block[name].astype(dtype))
+
+    def finish(self, meta: dict) -> dict[str, np.ndarray]:
+        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+
+    def discard(self) -> None:
+        self._parts.clear()
+
+
+class _FolderSink:
+    """Appends blocks to `.npy` files in a hidden folder beside the wanted one, renamed to it at the end.
+
+    A `.npy` header written for an empty array has room for any length (NumPy pads it on purpose), so the sizes are
+    filled in at the end and the corpus is never held in memory.
+    """
+
+    def __init__(self, dtypes: dict[str, np.dtype], folder: Path):
+        if folder.exists():
+            raise FileExistsError(f"{folder} exists: open it with TokenCache.open, or remove it to build it anew.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+        self._dtypes = dtypes
+        self._sizes = dict.fromkeys(dtypes, 0)
+        self._files = {name: open(self._partial / f"{name}.npy", "wb") for name in dtypes}
+        for name in dtypes:
+            self._write_header(name)
+
+    def _write_header(self, name: str) -> None:
+        header = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._sizes[name],)}
+        np.lib.format.write_array_header_1_0(self._files[name], header)
+
+    def add(self, block: dict[str, np.ndarray]) -> None:
+        for name, dtype in self._dtypes.items():
+            self._files[name].write(block[name].astype(dtype).tobytes())
+            self._sizes[name] += len(block[name])
+
+    def finish(self, meta: dict) -> None:
+        for name, file in self._files.items():
+            file.seek(0)
+            self._write_header(name)
+            file.close()
+        (self._partial / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        os.chmod(self._partial, 0o755)  # mkdtemp's folders are private; a cache is to be shared like any other folder
+        self._partial.rename(self._folder)
+
+    def discard(self) -> None:
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self._partial, ignore_errors=True)

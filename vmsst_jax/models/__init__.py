@@ -1,0 +1,59 @@
+"""Flax Linen modules, and the two functions by which the rest of the package makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+KINDS = ("contrastive", "bitranslation", "vmsst")
+
+
+def build(kind: str, config):
+    """The module of ``kind`` from a ``ModelConfig`` or its ``describe`` dictionary (as checkpoints keep it).
+
+    Raises ValueError for an unknown kind or field.
+    """
+    from vmsst_jax.models import t5, vmsst
+    from vmsst_jax.models.output_layer import OutputOptions
+
+    classes = dict(zip(KINDS, (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst), strict=True))
+    if kind not in classes:
+        raise ValueError(f"model kind is {kind!r}; known kinds are {', '.join(KINDS)}")
+    if isinstance(config, dict):
+        nested = {"t5": t5.T5Config(**config["t5"]), "output": OutputOptions(**config["output"])}
+        config = vmsst.ModelConfig(**{**config, **nested})
+    return classes[kind](config)
+
+
+def describe(module) -> dict:
+    """The inverse of ``build``: {"kind": ..., "config": ...}, ready for JSON."""
+    kinds = dict(zip(("SentenceEncoder", "TranslationModel", "Vmsst"), KINDS, strict=True))
+    config = {f.name: getattr(module.config, f.name) for f in dataclasses.fields(module.config)}
+    config |= {"t5": dataclasses.asdict(config["t5"]), "output": config["output"]._asdict()}
+    return {"kind": kinds[type(module).__name__], "config": config}
+
+
+def example_batch(pairs: int = 2, length: int = 4) -> dict:
+    """A smallest bucketed batch, for initialising parameters: contents don't matter, shapes do."""
+    rows = 2 * pairs
+    order = np.arange(rows, dtype=np.int32)
+    return {
+        "tokens": (np.ones((rows, length), np.int32),),
+        "slot": order,
+        "row": order,
+        "lang": np.zeros(rows, np.int32),
+        "text_id": order,
+    }
+
+
+def init_params(module, key):
+    """Random parameters of ``module`` from a JAX key (under ``jax.jit`` or ``jax.eval_shape`` as the caller likes)."""
+    return module.init(key, example_batch())["params"]
+
+
+def abstract_params(module):
+    """Shapes and types of the parameters of ``module``, without making any."""
+    import jax
+
+    return jax.eval_shape(lambda key: init_params(module, key), jax.random.key(0))

@@ -1,0 +1,125 @@
+"""The decoder that reconstructs a sentence from its latent vectors, and sets of several equal stacks."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from vmsst_jax.models import t5
+from vmsst_jax.models.output_layer import OutputOptions, weighted_nll
+
+
+def stacked(module_class, size: int):
+    """``module_class`` as a set of ``size`` equal stacks: parameters and outputs get a leading axis [size, ...].
+
+    Every stack runs on every row, and the caller chooses: exact and simple, ``size`` times the arithmetic. It serves
+    the ablations only (4 language encoders; an encoder and a decoder per language).
+    """
+    return nn.vmap(
+        module_class,
+        variable_axes={"params": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=None,
+        out_axes=0,
+        axis_size=size,
+    )
+
+
+def choose(outputs, which):
+    """outputs [S, R, ...], which int32 [R] -> [R, ...]: row r of stack which[r]."""
+    return outputs[which, jnp.arange(outputs.shape[1])]
+
+
+class EncoderSet(nn.Module):
+    """One T5 encoder, or ``size`` of them with each row routed to one: x [R, L, D], mask, which [R] -> [R, L, D]."""
+
+    config: t5.T5Config
+    size: int = 1
+
+    def setup(self):
+        if self.size == 1:
+            self.encoder = t5.Encoder(self.config, self.config.encoder_layers)
+            nn.share_scope(self, self.encoder)
+        else:
+            self.stack = stacked(t5.Encoder, self.size)(self.config, self.config.encoder_layers)
+
+    def __call__(self, x, mask, which=None, deterministic: bool = True):
+        if self.size == 1:
+            return self.encoder(x, mask, deterministic)
+        return choose(self.stack(x, mask, deterministic), which)
+
+
+class ConditionalDecoder(nn.Module):
+    """Decoder without encoder tokens: each sentence is written from its condition vector c alone (METHODS 2.3).
+
+    ``condition`` says how c enters: "bgt_linear" through a linear map in every layer and beside the hidden state at the
+    output layer, "output_only" there only, "memory2" through cross-attention over c's vectors (each ``embed_dim`` wide)
+    and at the output layer. ``factored_output`` narrows [h ; c] to D before the product with the vocabulary.
+    ``size`` > 1 keeps one stack per entry and routes each row; the output layer is shared.
+    """
+
+    config: t5.T5Config
+    condition_dim: int
+    condition: str = "bgt_linear"
+    factored_output: bool = False
+    size: int = 1
+    output: OutputOptions = OutputOptions()
+
+    def setup(self):
+        c = self.config
+        if self.size == 1:
+            self.decoder = t5.Decoder(c, c.decoder_layers)
+            nn.share_scope(self, self.decoder)
+        else:
+            self.stack = stacked(t5.Decoder, self.size)(c, c.decoder_layers)
+        width = c.embed_dim + self.condition_dim
+        init = t5.fan_in_normal(width, truncated=True)
+        if self.factored_output:
+            self.logits_down = t5.dense(c.embed_dim, init, jnp.dtype(c.dtype), None)
+            self.logits_down_latent = t5.dense(c.embed_dim, init, jnp.dtype(c.dtype), None)
+            init = t5.fan_in_normal(c.embed_dim, truncated=True)
+        else:
+            self.logits_latent = Kernel((self.condition_dim, c.vocab_size), init)
+        self.logits_dense = Kernel((c.embed_dim, c.vocab_size), init)
+
+    def hidden(self, inputs, condition, which, deterministic: bool):
+        """inputs [R, L, D] (shifted right), condition [R, C] -> [R, L, D]."""
+        c = self.config
+        kwargs = {"deterministic": deterministic}
+        if self.condition == "bgt_linear":
+            kwargs["condition"] = condition
+        elif self.condition == "memory2":
+            kwargs["memory"] = condition.reshape(condition.shape[0], -1, c.embed_dim)
+            kwargs["memory_mask"] = jnp.ones(kwargs["memory"].shape[:2], jnp.int32)
+        if self.size == 1:
+            return self.decoder(inputs, **kwargs)
+        order = ("condition", "memory", "memory_mask", "deterministic")  # nn.vmap takes positions only
+        return choose(self.stack(inputs, *(kwargs.get(name) for name in order)), which)
+
+    def __call__(self, inputs, condition, targets, weights, which=None, deterministic: bool = True):
+        """Tuples over groups: inputs [R, L, D], condition [R, C], targets [R, L], weights [R], which [R] or None.
+
+        Returns (weighted sum of losses, tuple of each row's negative log-likelihood [R]); see ``weighted_nll``.
+        """
+        which = which or (None,) * len(inputs)
+        groups = zip(inputs, condition, which, strict=True)
+        h = tuple(self.hidden(x, c, w, deterministic) for x, c, w in groups)
+        options = self.output._replace(dtype=self.config.dtype)
+        if not self.factored_output:
+            kernels = self.logits_dense(), self.logits_latent()
+            return weighted_nll(h, tuple(condition), *kernels, targets, weights, options)
+        narrow = tuple(
+            self.logits_down(x) + self.logits_down_latent(c)[:, None] for x, c in zip(h, condition, strict=True)
+        )
+        return weighted_nll(narrow, (None,) * len(h), self.logits_dense(), None, targets, weights, options)
+
+
+class Kernel(nn.Module):
+    """A matrix that is handed out instead of applied (the output layer walks over it in chunks)."""
+
+    shape: tuple[int, ...]
+    init: object
+
+    @nn.compact
+    def __call__(self):
+        return self.param("kernel", self.init, self.shape, jnp.float32)

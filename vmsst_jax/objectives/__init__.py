@@ -1,0 +1,43 @@
+"""Objectives: plain functions (bound module, batch, step, key, train, *, options) -> (loss, metrics).
+
+They know no configuration, mesh or file, and of the model only the methods they name. A recipe fixes their options
+with ``configured``; the functions below read them back.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+
+def configured(function):
+    """A factory for recipes: called with options of ``function``, it returns ``function`` with these options fixed."""
+
+    def factory(**options):
+        return functools.partial(function, **options)
+
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    factory.__name__, factory.__doc__, factory.__module__ = function.__name__, function.__doc__, function.__module__
+    factory.__signature__ = inspect.Signature(own)
+    return factory
+
+
+def _function(objective):
+    return objective.func if isinstance(objective, functools.partial) else objective
+
+
+def name(objective) -> str:
+    """The objective's name, for messages."""
+    return _function(objective).__name__
+
+
+def options(objective) -> dict:
+    """All options with their values, defaults included."""
+    parameters = inspect.signature(_function(objective)).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return defaults | getattr(objective, "keywords", {})
+
+
+def needs_whole_batch(objective) -> bool:
+    """Whether the loss is not a mean over pairs (in-batch negatives), so that micro-batches would change it."""
+    return getattr(_function(objective), "needs_whole_batch", False)

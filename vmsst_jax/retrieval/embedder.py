@@ -1,0 +1,240 @@
+"""Text in, vectors out: the sentence encoder of a trained model behind one ``encode`` call.
+
+Every sentence is padded to the smallest of a few fixed widths that holds it, and every batch has the same number of
+rows, so that few programs are compiled and neither a sentence's neighbours nor their order change its embedding.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from vmsst_jax import sharding
+from vmsst_jax.retrieval.exact import normalize as normalize_rows
+from vmsst_jax.retrieval.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 128
+NARROWEST = 8
+# Sentences tokenised and sorted into widths together.
+BLOCK = 8192
+
+
+def load(
+    path: str | os.PathLike,
+    step: int | str | None = None,
+    *,
+    max_length: int | None = None,
+    batch_size: int = BATCH_SIZE,
+) -> Embedder:
+    """Loads a trained model for embedding.
+
+    Args:
+      path: a model directory, its ``checkpoints`` folder or one step folder.
+      step: a step number or "best"; None takes the last checkpoint.
+      max_length: most tokens of a sentence, eos included; None takes the checkpoint's own limit.
+      batch_size: sentences per device call.
+
+    Several local devices share each batch.
+
+    Raises:
+      FileNotFoundError, CheckpointError: from ``training.checkpoint.load_model``, where there is no such checkpoint.
+    """
+    from vmsst_jax.training import checkpoint
+
+    mesh = sharding.make_mesh(devices=jax.local_devices()) if jax.local_device_count() > 1 else None
+    model = checkpoint.load_model(path, step=step, mesh=mesh)
+    return Embedder(
+        model.module,
+        model.params,
+        model.tokenizer,
+        model.languages,
+        model.embedding,
+        max_length=max_length,
+        batch_size=batch_size,
+        mesh=mesh,
+        source={"directory": str(model.directory), "step": model.step, "kind": model.host["model"]["kind"]},
+    )
+
+
+class Embedder:
+    """Embeds sentences with ``module.apply({"params": params}, tokens, method="embed")``.
+
+    Args:
+      module: a Flax module with the method ``embed``: tokens int32 [B, L], 0 = padding -> float32 [B, D].
+      params: its parameters, on the device or mesh where they are to be used.
+      tokenizer: ``encode(texts, max_length) -> (list of int32 arrays ending in eos, number truncated)``, ``sha256``.
+      languages: the table of the languages in training, ``codes``.
+      embedding: {"pooling", "layer", "normalize", "prefix", "max_length"} as the checkpoint keeps it: ``prefix`` is put
+        before every sentence, ``normalize`` makes every vector unit length.
+      max_length: most tokens of a sentence; None takes ``embedding["max_length"]``.
+      batch_size: sentences per device call.
+      mesh: the mesh on which ``params`` live, if any; each batch is split over its batch axes.
+      source: where the model comes from, for ``describe``.
+
+    Attributes:
+      counts: {"sentences", "empty", "truncated"} embedded so far, empty meaning nothing but white space.
+    """
+
+    def __init__(
+        self,
+        module,
+        params,
+        tokenizer,
+        languages,
+        embedding: dict,
+        *,
+        max_length: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        mesh: Mesh | None = None,
+        source: dict | None = None,
+    ):
+        self.params, self.tokenizer, self.languages = params, tokenizer, languages
+        self.embedding, self.source = dict(embedding), dict(source or {})
+        self.max_length = max_length or embedding["max_length"]
+        if self.max_length < 2:
+            raise ValueError(
+                f"max_length is {self.max_length}; wanted 2 or more: one token and the end of the sentence"
+            )
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
+        self.batch_size, self.mesh = batch_size, mesh
+        self.widths = tuple(_doubling(NARROWEST, self.max_length))
+        self.counts = {"sentences": 0, "empty": 0, "truncated": 0}
+        self._reported = set()
+
+        def embed(params, tokens):
+            # A model that computes in float32 keeps float32 on accelerators too; one in bfloat16 is not touched.
+            with jax.default_matmul_precision("highest"):
+                return module.apply({"params": params}, tokens, method="embed")
+
+        # Replicated, so that every process of a multi-host run can read the result.
+        self._embed = jax.jit(embed, out_shardings=NamedSharding(mesh, PartitionSpec()) if mesh else None)
+        example = jax.ShapeDtypeStruct((1, self.widths[0]), np.int32)
+        self.dim: int = jax.eval_shape(embed, params, example).shape[-1]
+
+    def with_params(self, params) -> Embedder:
+        """The same embedder with other parameters of the same shapes; compiled programs are shared."""
+        other = copy.copy(self)
+        other.params = params
+        other.counts = dict.fromkeys(self.counts, 0)
+        return other
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        batch_size: int | None = None,
+        normalize: bool = False,
+        progress: bool = False,
+    ) -> np.ndarray:
+        """Embeds sentences: float32 [len(texts), D], row i = sentence i.
+
+        Sentences beyond ``max_length`` tokens are truncated, empty ones embedded as the end-of-sentence token alone;
+        both are counted in ``counts`` and reported once through ``logging``.
+
+        Args:
+          texts: any number of sentences.
+          batch_size: sentences per device call; another number compiles anew. None takes the embedder's own, or fewer
+            where there are fewer texts: a single sentence need not pay for a whole batch.
+          normalize: unit length vectors, also where the model itself doesn't normalise.
+          progress: show rate and time left.
+
+        Raises:
+          ValueError: an embedding came out as NaN or infinite; the sentence is named.
+        """
+        if isinstance(texts, str):
+            raise ValueError("encode() wants a list of sentences, found a single string; write encode([text])")
+        rows = batch_size or min(self.batch_size, 1 << (len(texts) - 1).bit_length())
+        shards = sharding.batch_shards(self.mesh) if self.mesh is not None else 1
+        rows = -(-rows // shards) * shards
+        out = np.empty((len(texts), self.dim), np.float32)
+        with Progress("embedding", len(texts), shown=progress) as shown:
+            for start in range(0, len(texts), BLOCK):
+                block = texts[start : start + BLOCK]
+                self._encode_block(block, out[start : start + len(block)], rows, shown)
+        if not np.isfinite(out).all():
+            row = int(np.argmin(np.isfinite(out).all(axis=1)))
+            raise ValueError(
+                f"the embedding of sentence {row} ({texts[row][:80]!r}) is not finite; is the model damaged?"
+            )
+        return normalize_rows(out) if len(out) and (normalize or self.embedding["normalize"]) else out
+
+    def _encode_block(self, texts: Sequence[str], out: np.ndarray, rows: int, shown: Progress) -> None:
+        ids, truncated = self.tokenizer.encode([self.embedding["prefix"] + t for t in texts], self.max_length)
+        self._count(len(texts), sum(not t.strip() for t in texts), truncated)
+        waiting: list[tuple[np.ndarray, jax.Array]] = []
+        for members, tokens in self._batches(ids, rows):
+            if self.mesh is not None:
+                tokens = sharding.put_batch(tokens, self.mesh)
+            waiting.append((members, self._embed(self.params, tokens)))
+            if len(waiting) > 1:  # one batch ahead: the device never waits for the host, and little piles up
+                self._collect(*waiting.pop(0), out, shown)
+        for members, vectors in waiting:
+            self._collect(members, vectors, out, shown)
+
+    def _batches(self, ids: list[np.ndarray], rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(positions in ``ids`` [n], tokens int32 [rows, width], n <= rows), from the narrowest width to the widest."""
+        lengths = np.array([len(row) for row in ids])
+        bucket = np.searchsorted(self.widths, lengths)  # the first width >= length
+        for b, width in enumerate(self.widths):
+            members = np.flatnonzero(bucket == b)
+            for start in range(0, len(members), rows):
+                chosen = members[start : start + rows]
+                tokens = np.zeros((rows, width), np.int32)
+                for r, i in enumerate(chosen):
+                    tokens[r, : len(ids[i])] = ids[i]
+                tokens[len(chosen) :] = tokens[len(chosen) - 1]  # any sentence will do: the rows are dropped
+                yield chosen, tokens
+
+    @staticmethod
+    def _collect(members: np.ndarray, vectors: jax.Array, out: np.ndarray, shown: Progress) -> None:
+        out[members] = np.asarray(vectors)[: len(members)]
+        shown.update(len(members))
+
+    def _count(self, sentences: int, empty: int, truncated: int) -> None:
+        for name, number in (("sentences", sentences), ("empty", empty), ("truncated", truncated)):
+            self.counts[name] += number
+        if truncated and "truncated" not in self._reported:
+            logger.warning("some sentences have more than %d tokens and are truncated", self.max_length)
+            self._reported.add("truncated")
+        if empty and "empty" not in self._reported:
+            logger.warning("some sentences are empty; their embedding is that of the end-of-sentence token alone")
+            self._reported.add("empty")
+
+    def describe(self) -> dict:
+        """Which model this is and how it embeds, ready for JSON."""
+        return {
+            **self.source,
+            "layer": self.embedding["layer"],
+            "pooling": self.embedding["pooling"],
+            "prefix": self.embedding["prefix"],
+            "model_normalizes": self.embedding["normalize"],
+            "max_length": self.max_length,
+            "dim": self.dim,
+            "tokenizer_sha256": self.tokenizer.sha256,
+            "languages": len(self.languages.codes),
+        }
+
+    def fingerprint(self) -> str:
+        """A checksum over all that decides an embedding but the program itself: parameters, tokenizer, settings."""
+        digest = hashlib.sha256(f"{self.tokenizer.sha256} {self.max_length} {sorted(self.embedding.items())}".encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+            digest.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
+            digest.update(np.ascontiguousarray(jax.device_get(leaf)).reshape(-1).view(np.uint8))
+        return digest.hexdigest()
+
+
+def _doubling(first: int, last: int) -> Iterator[int]:
+    width = first
+    while width < last:
+        yield width
+        width *= 2
+    yield last

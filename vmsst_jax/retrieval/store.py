@@ -1,0 +1,218 @@
+"""Embeddings on disk: a text file becomes ``OUT.npy`` [rows, D], row i = line i, beside ``OUT.json`` that says how.
+
+The work is done in blocks. Finished rows lie in ``OUT.npy.partial``, and ``OUT.npy.progress.json`` says how many there
+are and of what; killed at any moment, the same call goes on behind the last finished block and ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+import vmsst_jax
+from vmsst_jax.retrieval.embedder import Embedder
+from vmsst_jax.retrieval.lines import TextFile, scan
+from vmsst_jax.retrieval.progress import Progress
+
+# Lines between two saves of the progress: what a killed run does again at most.
+BLOCK = 4096
+DTYPES = ("float32", "float16")
+
+
+class Paths(NamedTuple):
+    """The four files of one output."""
+
+    vectors: Path
+    about: Path
+    partial: Path
+    progress: Path
+
+
+def check_output(output: str | os.PathLike, overwrite: bool = False) -> Paths:
+    """Where an output's files lie, to be called before anything slow.
+
+    Raises:
+      ValueError: the name does not end in .npy.
+      FileNotFoundError: its folder does not exist.
+      FileExistsError: the output exists and ``overwrite`` is False.
+    """
+    output = Path(output)
+    if output.suffix != ".npy":
+        raise ValueError(f"the output is {output}; wanted a name that ends in .npy")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
+    beside = (output.with_name(output.name + ending) for ending in (".partial", ".progress.json"))
+    paths = Paths(output, output.with_suffix(".json"), *beside)
+    # A description without vectors is what a run killed on its very last step leaves, if its progress lies beside it.
+    for path in (paths.vectors, paths.about):
+        if path.exists() and not overwrite and not (path is paths.about and paths.progress.exists()):
+            raise FileExistsError(f"{path} exists; use --overwrite to replace it, or another --output")
+    return paths
+
+
+def embed_file(
+    embedder: Embedder,
+    source: str | os.PathLike | TextFile,
+    output: str | os.PathLike,
+    *,
+    dtype: str = "float32",
+    normalize: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> dict:
+    """Embeds every line of a text file, empty ones too, in memory that does not grow with the file.
+
+    Args:
+      embedder: the model.
+      source: path of a UTF-8 text file, or what ``lines.scan`` made of it.
+      output: path ending in .npy; the description goes to the same name with .json.
+      dtype: "float32" or "float16", how vectors are stored.
+      normalize: store unit length vectors.
+      overwrite: replace an existing output, and drop what an interrupted run of other contents left.
+      progress: show rate and time left.
+
+    Returns:
+      The contents of OUT.json.
+
+    Raises:
+      FileNotFoundError, ValueError: the input is missing, empty or not UTF-8, or changes meanwhile; an interrupted run
+        left rows of another input, model or setting; a vector is not finite or too large for float16.
+      FileExistsError: the output exists.
+      BlockingIOError: another process is writing it.
+    """
+    paths = check_output(output, overwrite)
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype!r}; use one of {', '.join(DTYPES)}")
+    text = source if isinstance(source, TextFile) else scan(source)
+    identity = {
+        "input": text.identity(),
+        "model": embedder.fingerprint(),
+        "batch_size": embedder.batch_size,
+        "dtype": dtype,
+        "normalize": normalize,
+    }
+    with _locked(paths.partial) as file:
+        state = _resume(paths, identity, overwrite)
+        if os.fstat(file.fileno()).st_size < state["bytes"]:  # the progress is there but its rows are gone
+            state = _fresh(identity)
+        header = _start(file, state["rows"], text.rows, embedder.dim, np.dtype(dtype))
+        with Progress(f"embedding {text.path}", text.rows, state["rows"], shown=progress) as shown:
+            for lines in text.blocks(state["rows"], BLOCK):
+                vectors = _vectors(embedder, lines, state, normalize, np.dtype(dtype), text.path)
+                state["bytes"] = _append(file, vectors)
+                write_json(paths.progress, state)
+                shown.update(len(lines))
+        if file.tell() != header + text.rows * embedder.dim * np.dtype(dtype).itemsize:
+            raise ValueError(f"{paths.partial} has {file.tell()} bytes, not those of {text.rows} rows; use --overwrite")
+        about = _about(embedder, text, state, identity)
+        write_json(paths.about, about)
+        os.replace(paths.partial, paths.vectors)
+    paths.progress.unlink()
+    return about
+
+
+def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool, dtype, path: Path) -> np.ndarray:
+    """One block's rows as they are stored; brings ``state`` up to date."""
+    before = dict(embedder.counts)
+    exact = embedder.encode(lines, batch_size=embedder.batch_size, normalize=normalize)
+    with np.errstate(over="ignore"):
+        vectors = exact.astype(dtype)
+    if not np.isfinite(vectors).all():
+        row = state["rows"] + int(np.argmin(np.isfinite(vectors).all(axis=1)))
+        raise ValueError(f"{path}, line {row + 1}: its embedding is too large for {dtype}; use float32 or --normalize")
+    state["rows"] += len(lines)
+    for name in ("empty", "truncated"):
+        state[name] += embedder.counts[name] - before[name]
+    return vectors
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """Opens for reading and writing what no other process may write meanwhile."""
+    with open(path, "r+b" if path.exists() else "w+b", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(f"another process is writing {path}; wait for it or use another --output") from None
+        yield file
+
+
+def _fresh(identity: dict) -> dict:
+    """Progress: of what, finished rows and the partial file's size with them, empty and truncated lines among them."""
+    return {"identity": identity, "rows": 0, "bytes": 0, "empty": 0, "truncated": 0}
+
+
+def _resume(paths: Paths, identity: dict, overwrite: bool) -> dict:
+    """The state to go on from, see ``_fresh``."""
+    if not paths.progress.exists():
+        return _fresh(identity)
+    state = json.loads(paths.progress.read_text())
+    if state["identity"] == identity:
+        return state
+    if overwrite:
+        return _fresh(identity)
+    other = ", ".join(name for name in identity if identity[name] != state["identity"].get(name))
+    raise ValueError(
+        f"{paths.partial} holds {state['rows']} rows of an interrupted run that differs in: {other}. "
+        "Repeat that run to finish it, or use --overwrite to start anew"
+    )
+
+
+def _start(file: BinaryIO, done: int, rows: int, dim: int, dtype: np.dtype) -> int:
+    """Writes the .npy header, or cuts off what lies behind the rows that are done. Returns the header's size."""
+    file.seek(0)
+    what = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, dim)}
+    np.lib.format.write_array_header_1_0(file, what)
+    header = file.tell()
+    # An ordinary file, not a memory map: on a full disk a write fails with a message, a touched page kills the process.
+    file.truncate(header + done * dim * dtype.itemsize)
+    file.seek(0, os.SEEK_END)
+    return header
+
+
+def _append(file: BinaryIO, vectors: np.ndarray) -> int:
+    """Writes rows through to the disk and returns the file's size."""
+    data = memoryview(vectors).cast("B")
+    while data:
+        data = data[file.write(data) :]
+    os.fsync(file.fileno())
+    return file.tell()
+
+
+def _about(embedder: Embedder, text: TextFile, state: dict, identity: dict) -> dict:
+    return {
+        "rows": state["rows"],
+        "dim": embedder.dim,
+        "dtype": identity["dtype"],
+        "normalized": identity["normalize"] or embedder.embedding["normalize"],
+        "empty_lines": state["empty"],
+        "truncated_lines": state["truncated"],
+        "input": {"path": str(text.path), **text.identity()},
+        "model": {**embedder.describe(), "fingerprint": identity["model"]},
+        "versions": versions(),
+    }
+
+
+def versions() -> dict:
+    """Of Python and of the packages that decide a number."""
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "numpy", "sentencepiece")}
+    return {"vmsst_jax": vmsst_jax.__version__, "python": sys.version.split()[0], **packages}
+
+
+def write_json(path: Path, contents: dict) -> None:
+    """Writes a JSON file whole or not at all, also when the process dies."""
+    draft = path.with_name(path.name + ".new")
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(contents, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)

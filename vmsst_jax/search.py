@@ -1,0 +1,80 @@
+"""python -m vmsst_jax.search --checkpoint=DIR --corpus=FILE: type a sentence, get the nearest lines of a text file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from vmsst_jax import command
+
+NAME = "vmsst_jax.search"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the flags, prepares ``retrieval.text_search.TextSearch`` and answers queries until they end."""
+    flags = command.parser(
+        NAME,
+        "Finds the lines of a text file nearest to a sentence, whatever their languages. Queries come from --query, a "
+        "terminal, or one a line from standard input.",
+    )
+    command.add_model_flags(flags, batch_size=128)
+    flags.add_argument("--corpus", required=True, metavar="FILE", help="UTF-8 text, one sentence per line")
+    flags.add_argument("--top_k", type=command.positive, default=5, metavar="K", help="lines per query (%(default)s)")
+    flags.add_argument("--query", help="answer this one and end")
+    flags.add_argument(
+        "--cache_dir", metavar="DIR", help="where the lines' vectors are kept; without it beside the corpus"
+    )
+    args = flags.parse_args(argv)
+
+    from vmsst_jax import runtime
+    from vmsst_jax.retrieval import embedder, text_search
+
+    runtime.start()
+    model = embedder.load(args.checkpoint, args.step, max_length=args.max_length, batch_size=args.batch_size)
+    lines = text_search.TextSearch(model, args.corpus, args.cache_dir)
+    for queries in [[args.query]] if args.query is not None else typed() if sys.stdin.isatty() else piped():
+        for query, hits in zip(queries, lines.search(queries, args.top_k), strict=True):
+            print(f"query: {query}")
+            for hit in hits:
+                print(f"  {hit.score:7.4f}  line {hit.line}: {hit.text}")
+        sys.stdout.flush()
+
+
+def typed() -> Iterator[list[str]]:
+    """Queries from a terminal, one by one; an empty line is passed over, the end of input ends."""
+    import readline  # noqa: F401  arrow keys and history at the prompt
+
+    while True:
+        try:
+            query = input("> ").strip()
+        except EOFError:
+            print()
+            return
+        if query:
+            yield [query]
+
+
+def piped() -> Iterator[list[str]]:
+    """Queries from standard input, as many at a time as are there: a file goes in large batches, a dialogue one by one.
+
+    Raises ValueError naming the line that is not UTF-8.
+    """
+    rest, seen, more = b"", 0, True
+    while more:
+        more = sys.stdin.buffer.read1(1 << 16)
+        *raw, rest = (rest + more).split(b"\n")
+        if not more and rest:
+            raw.append(rest)
+        queries = []
+        for line in raw:
+            seen += 1
+            try:
+                queries.append(line.decode().strip())
+            except UnicodeDecodeError:
+                raise ValueError(f"standard input, line {seen}: not valid UTF-8") from None
+        if any(queries):
+            yield [query for query in queries if query]
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

@@ -1,0 +1,137 @@
+"""The one device mesh, and where each array lives on it.
+
+Mesh axes: ``data`` (batch rows), ``fsdp`` (batch rows and slices of every parameter), ``model`` (slices of heads, MLP
+and vocabulary). Parameters get logical axes from their names (``LOGICAL_AXES``), and logical axes get mesh axes from
+``RULES``. All axes are Auto: XLA's partitioner completes what is not said here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+AXES = ("data", "fsdp", "model")
+BATCH_AXES = ("data", "fsdp")
+
+# Logical axis -> mesh axis. What is absent is replicated.
+RULES = {"embed": "fsdp", "heads": "model", "mlp": "model", "vocab": "model"}
+
+# The last two components of a parameter's path -> its logical axes, without leading stack axes.
+LOGICAL_AXES = {
+    ("token_embedder", "embedding"): ("vocab", "embed"),
+    ("language_tags", "embedding"): (None, "embed"),
+    ("decoder_tags", "embedding"): (None, "embed"),
+    ("query", "kernel"): ("embed", "heads"),
+    ("key", "kernel"): ("embed", "heads"),
+    ("value", "kernel"): ("embed", "heads"),
+    ("out", "kernel"): ("heads", "embed"),
+    ("wi", "kernel"): ("embed", "mlp"),
+    ("wi_0", "kernel"): ("embed", "mlp"),
+    ("wi_1", "kernel"): ("embed", "mlp"),
+    ("wo", "kernel"): ("mlp", "embed"),
+    ("hidden", "kernel"): ("embed", None),
+    ("latent", "kernel"): ("embed", None),
+    ("semantic_mean", "kernel"): ("embed", None),
+    ("semantic_logvar", "kernel"): ("embed", None),
+    ("language_mean", "kernel"): ("embed", None),
+    ("language_logvar", "kernel"): ("embed", None),
+    ("logits_dense", "kernel"): ("embed", "vocab"),
+    ("logits_latent", "kernel"): ("embed", "vocab"),
+    ("logits_down", "kernel"): ("embed", None),
+    ("logits_down_latent", "kernel"): ("embed", None),
+    ("relpos_bias", "rel_embedding"): (None, None),
+}
+
+
+def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1, devices=None) -> Mesh:
+    """The mesh of ``data x fsdp x model`` devices; ``data=-1`` takes what the other two leave.
+
+    Raises ValueError where the sizes don't multiply to the number of devices.
+    """
+    devices = list(jax.devices() if devices is None else devices)
+    if data == -1:
+        data = len(devices) // (fsdp * model)
+    if data * fsdp * model != len(devices) or min(data, fsdp, model) < 1:
+        raise ValueError(
+            f"mesh of data {data} x fsdp {fsdp} x model {model} needs {data * fsdp * model} devices, "
+            f"{len(devices)} are here; change make_mesh.data, make_mesh.fsdp or make_mesh.model"
+        )
+    grid = np.asarray(devices).reshape(data, fsdp, model)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def batch_shards(mesh=None) -> int:
+    """Over how many devices batch rows are split; without a mesh, in the one that is set (1 where none is)."""
+    mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    return math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES) if mesh.shape else 1
+
+
+def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
+    """Splits axis number ``axis`` of an array with ``ndim`` axes over the batch axes."""
+    return PartitionSpec(*(BATCH_AXES if i == axis else None for i in range(ndim)))
+
+
+def stack_axes(path: tuple[str, ...]) -> int:
+    """How many leading axes of the parameter at ``path`` stack equal sets: scanned ``layers``, a ``stack`` of encoders."""
+    return path.count("layers") + path.count("stack")
+
+
+def parameter_spec(path: tuple[str, ...], shape: tuple[int, ...], mesh) -> PartitionSpec:
+    """The partition of one parameter by its path and shape. Axes that the mesh does not divide stay whole.
+
+    Raises KeyError for a matrix whose name has no logical axes: a new parameter needs a line in ``LOGICAL_AXES``.
+    """
+    leading = stack_axes(path)
+    rank = len(shape) - leading
+    if rank < 2:
+        return PartitionSpec()
+    if path[-2:] not in LOGICAL_AXES:
+        raise KeyError(f"parameter {'/'.join(path)} {shape} has no logical axes: add it to sharding.LOGICAL_AXES")
+    spec: list[str | None] = [None] * leading
+    for size, logical in zip(shape[leading:], LOGICAL_AXES[path[-2:]], strict=True):
+        axis = RULES.get(logical)
+        spec.append(axis if axis and size % mesh.shape[axis] == 0 else None)
+    return PartitionSpec(*spec)
+
+
+def path_of(key_path) -> tuple[str, ...]:
+    """A JAX tree path as plain strings."""
+    return tuple(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in key_path)
+
+
+def state_shardings(abstract_state, mesh):
+    """NamedShardings for a train state, leaf by leaf.
+
+    Leaves under ``params`` follow ``parameter_spec``. Optimizer slots that have their parameter's path and shape follow
+    it; everything else (counters, factored slots, keys) is replicated.
+    """
+    params = jax.tree_util.tree_leaves_with_path(abstract_state.params)
+    specs = {path_of(p): (leaf.shape, parameter_spec(path_of(p), leaf.shape, mesh)) for p, leaf in params}
+
+    def sharding(key_path, leaf):
+        path = path_of(key_path)
+        for start in range(len(path)):
+            shape, spec = specs.get(path[start:], (None, None))
+            if shape == leaf.shape:
+                return NamedSharding(mesh, spec)
+        return NamedSharding(mesh, PartitionSpec())
+
+    return jax.tree_util.tree_map_with_path(sharding, abstract_state)
+
+
+def put_batch(batch, mesh, axis: int = 0):
+    """Host arrays (the same global batch on every process) -> device arrays with rows (``axis``) over the batch axes.
+
+    Arrays whose rows the mesh does not divide are replicated (small index arrays of odd length).
+    """
+
+    def put(x):
+        x = np.asarray(x)
+        divides = x.ndim > axis and x.shape[axis] % batch_shards(mesh) == 0
+        sharding = NamedSharding(mesh, batch_spec(x.ndim, axis) if divides else PartitionSpec())
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    return jax.tree.map(put, batch)

@@ -1,0 +1,31 @@
+"""Trains a model: ``python -m vmsst_jax.train --gin_file=quickstart.gin [--gin.NAME=VALUE ...]``.
+
+Recipes are found in the current folder, in --gin_search_paths and in the installed package. The same command resumes.
+"""
+
+from __future__ import annotations
+
+from vmsst_jax import command
+
+NAME = "vmsst_jax.train"
+
+
+def main(argv=None) -> None:
+    flags = command.parser(NAME, "Trains a model from gin recipes; the same command goes on where a run was stopped.")
+    add = flags.add_argument
+    add("--gin_file", action="append", default=[], metavar="NAME", help="recipe; may be given several times")
+    add("--gin_search_paths", default="", metavar="A,B", help="further folders that hold recipes")
+    add("--gin_bindings", action="append", default=[], metavar="'NAME = VALUE'", help="overrides the recipe")
+    flags.epilog = "--gin.NAME=VALUE is short for --gin_bindings='NAME = VALUE': --gin.MODEL_DIR='\"runs/mine\"'"
+    arguments, rest = flags.parse_known_args(argv)
+
+    from vmsst_jax import config, runtime
+
+    bindings = arguments.gin_bindings + config.short_bindings(rest)
+    train = config.configure(arguments.gin_file, bindings, arguments.gin_search_paths.split(","))
+    runtime.start()
+    train()
+
+
+if __name__ == "__main__":
+    command.run(NAME, main)

@@ -1,0 +1,151 @@
+"""What one sees of a run: console line, progress bar, TensorBoard, ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import sys
+import time
+
+import numpy as np
+
+
+class Diverged(ValueError):
+    """A loss or gradient stopped being a finite number."""
+
+
+def clock(seconds: float) -> str:
+    """1:02:03, or 2:03 under an hour."""
+    seconds = int(seconds)
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def truncate_log(path: pathlib.Path, step: int) -> None:
+    """Drops the lines of ``metrics.jsonl`` after ``step`` (and a torn last one): a resumed run writes them anew."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if record["step"] <= step:
+            kept.append(line + "\n")
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+class Log:
+    """Writes a run's records to the console, TensorBoard and ``<directory>/metrics.jsonl``.
+
+    Records are {"step", "kind": "train" | "evaluation", "stream", metrics..., "speed": {...}}: everything outside
+    "speed" is the same in every run of the same configuration, to the last bit on CPU.
+    """
+
+    def __init__(self, directory, steps: int, start: int = 0, quiet: bool = False):
+        import tensorboardX
+        import tqdm
+
+        directory = pathlib.Path(directory)
+        self.path = directory / "metrics.jsonl"
+        truncate_log(self.path, start)
+        self._file = self.path.open("a", encoding="utf-8")
+        self._board = tensorboardX.SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
+        self._bar = None
+        if sys.stderr.isatty() and not quiet:
+            self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True, smoothing=0.1)
+        self._quiet = quiet
+
+    def say(self, text: str) -> None:
+        """Prints without breaking the progress bar."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.write(text)
+        else:
+            print(text, flush=True)
+
+    def write(self, step: int, kind: str, metrics: dict[str, float], stream: str = "", speed: dict | None = None):
+        """Adds one record; values are Python floats."""
+        record = {"step": step, "kind": kind, **({"stream": stream} if stream else {}), **metrics}
+        if speed:
+            record["speed"] = speed
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        prefix = "/".join(x for x in (kind, stream) if x)
+        for name, value in {**metrics, **(speed or {})}.items():
+            self._board.add_scalar(f"{prefix}/{name}", value, step)
+
+    def advance(self, steps: int = 1) -> None:
+        if self._bar is not None:
+            self._bar.update(steps)
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Meter:
+    """Collects steps' metrics one step late, so that the host never waits for the device, and watches for NaN."""
+
+    def __init__(self, log: Log, steps: int, log_every: int, start: int):
+        self._log, self._steps, self._log_every = log, steps, log_every
+        self._pending = None
+        self._reset(time.monotonic(), 0.0)
+        self._begun, self._first = time.monotonic(), start
+
+    def _reset(self, now: float, waited: float):
+        self._window = {"pairs": 0, "tokens": 0, "padded": 0, "steps": 0}
+        self._since, self._waited = now, waited
+
+    def add(self, step: int, stream: str, metrics: dict, info: dict, waited: float) -> None:
+        """Takes step number ``step``'s device metrics and its batch's info; ``waited``: total seconds spent on data."""
+        self.flush()
+        self._pending = (step, stream, metrics, info, waited)
+
+    def flush(self) -> None:
+        """Reads the last added step's metrics. Raises Diverged if one is not finite."""
+        if self._pending is None:
+            return
+        (step, stream, metrics, info, waited), self._pending = self._pending, None
+        values = {name: float(value) for name, value in metrics.items()}
+        bad = sorted(name for name, value in values.items() if not math.isfinite(value))
+        if bad:
+            ids = np.ravel(info["pair_id"])
+            raise Diverged(
+                f"step {step}, stream {stream}: {', '.join(f'{n} = {values[n]}' for n in bad)}. Nothing after the last "
+                "checkpoint was kept. Lower the learning rate, or look for broken pairs in this batch, whose pair ids "
+                f"are {', '.join(map(str, ids[:64]))}{', ...' if ids.size > 64 else ''}"
+            )
+        window = self._window
+        window["steps"] += 1
+        window["pairs"] += np.size(info["pair_id"])
+        window["tokens"] += info["real_tokens"]
+        window["padded"] += info["padded_tokens"]
+        self._log.advance()
+        if step % self._log_every == 0 or step == self._steps:
+            self._report(step, stream, values, waited)
+
+    def _report(self, step: int, stream: str, values: dict, waited: float) -> None:
+        now, window = time.monotonic(), self._window
+        seconds = max(now - self._since, 1e-9)
+        speed = {
+            "pairs_per_second": window["pairs"] / seconds,
+            "tokens_per_second": window["tokens"] / seconds,
+            "real_token_share": window["tokens"] / max(window["padded"], 1),
+            "data_wait_share": min(1.0, max(0.0, waited - self._waited) / seconds),
+        }
+        self._log.write(step, "train", values, stream, speed)
+        per_step = (now - self._begun) / max(step - self._first, 1)
+        losses = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        self._log.say(
+            f"step {step}/{self._steps}  {stream}  {losses}  |  {speed['pairs_per_second']:,.0f} pairs/s  "
+            f"{speed['tokens_per_second']:,.0f} tokens/s ({speed['real_token_share']:.0%} of padded)  "
+            f"data wait {speed['data_wait_share']:.0%}  ETA {clock(per_step * (self._steps - step))}"
+        )
+        self._reset(now, waited)

@@ -1,0 +1,94 @@
+"""The training loop: streams in; updates, records, evaluations and checkpoints out. No branch on what is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vmsst_jax.training.logging import Log, Meter
+from vmsst_jax.training.preemption import StopRequest
+
+
+@dataclasses.dataclass
+class Feed:
+    """One stream as the loop sees it: a name, prefetched batches on devices, and the compiled step.
+
+    ``batches`` has ``next() -> (batch, info)``, ``state()``, ``waited`` (seconds) and ``close()``.
+    """
+
+    name: str
+    batches: Any
+    step: Callable
+    weight: float = 1.0
+
+
+@dataclasses.dataclass
+class Rhythm:
+    """When what happens, in steps; ``evaluate_every`` None is never."""
+
+    steps: int
+    log_every: int = 50
+    evaluate_every: int | None = None
+    save_every: int = 1000
+
+    def __post_init__(self):
+        for name in ("steps", "log_every", "evaluate_every", "save_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"{name} is {value}; wanted 1 or more{'' if name == 'steps' else ', or None for never'}"
+                )
+
+
+def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
+    """The stream of update number ``step`` (from 0): a function of its arguments alone, so a restart chooses alike.
+
+    "in_turn" takes them one after another; "random" draws by the feeds' weights.
+    """
+    if schedule == "in_turn":
+        return feeds[step % len(feeds)]
+    if schedule == "random":
+        weights = np.array([feed.weight for feed in feeds])
+        draw = np.random.Generator(np.random.Philox(key=[seed, step])).random() * weights.sum()
+        return feeds[min(int(np.searchsorted(np.cumsum(weights), draw, side="right")), len(feeds) - 1)]
+    raise ValueError(f"schedule is {schedule!r}; use 'in_turn' or 'random'")
+
+
+def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int):
+    """Trains from step ``start`` to ``rhythm.steps`` and returns (state, name of the signal that ended it or None).
+
+    Args:
+      state: the TrainState after ``start`` updates.
+      feeds: list of ``Feed``; each update takes one of them (``choose_feed``).
+      checkpoints: a ``Checkpoints``; saves every ``save_every`` steps, after evaluations, at a signal and at the end.
+      host: function () -> what goes beside the state: {"data": {name: state}, ...}.
+      evaluate: function (state, step) -> metrics.
+    """
+    meter = Meter(log, rhythm.steps, rhythm.log_every, start)
+    with StopRequest() as stop:
+        for step in range(start + 1, rhythm.steps + 1):
+            feed = choose_feed(feeds, schedule, seed, step - 1)
+            batch, info = feed.batches.next()
+            state, metrics = feed.step(state, batch)
+            waited = sum(f.batches.waited for f in feeds)
+            meter.add(step, feed.name, metrics, info, waited)
+            checkpoints.check()
+
+            ends = step == rhythm.steps or stop.signal
+            evaluates = rhythm.evaluate_every and (step % rhythm.evaluate_every == 0 or step == rhythm.steps)
+            scores = None
+            if evaluates:
+                meter.flush()
+                scores = evaluate(state, step)
+                log.write(step, "evaluation", scores)
+                log.say(f"step {step}  evaluation: " + "  ".join(f"{k} {v:.4f}" for k, v in scores.items()))
+            if ends or evaluates or step % rhythm.save_every == 0:
+                meter.flush()  # a diverged state is never saved
+                checkpoints.save(step, state, host(), metrics=scores)
+            if stop.signal:
+                log.say(f"{stop.signal}: saved step {step} of {rhythm.steps}; the same command goes on from there")
+                return state, stop.signal
+    return state, None

@@ -1,0 +1,121 @@
+"""Optimizers as optax transformations: Adafactor as T5X defines it, AdamW and Adam.
+
+Parameters may be *stacked*: scanned layers below a path component ``layers``, and the parameters of several encoders
+or decoders of one shape below a component ``stack``, each add one leading axis. A stack is a storage form only: the
+update of every member is that of a parameter stored alone.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from vmsst_jax import sharding
+from vmsst_jax.training.schedules import Schedule
+
+# T5X never lets the rate fall below this, which only matters at step 0 of a warm-up.
+MIN_LEARNING_RATE = 1e-8
+
+
+def batch_axes(path: Sequence) -> int:
+    """The number of leading axes of the parameter at `path` that are stacks: 0, 1 or 2.
+
+    Args:
+      path: a key path of ``jax.tree_util``, or plain component names.
+    """
+    return sharding.stack_axes(sharding.path_of(path))
+
+
+def adafactor(
+    schedule: Schedule,
+    *,
+    decay_rate: float = 0.8,
+    clipping_threshold: float = 1.0,
+    min_dim_size_to_factor: int = 128,
+) -> optax.GradientTransformation:
+    """Adafactor with T5X's settings: factored, scaled by the parameter's RMS, no momentum, no weight decay.
+
+    ``beta2 = 1 - (step + 1)^-decay_rate``; the update of a matrix of a stack is clipped to RMS `clipping_threshold`
+    and scaled by ``max(RMS(matrix), 1e-3)``, as if the matrix were a parameter of its own (T5X's batch axes).
+    Dimensions below `min_dim_size_to_factor` are not factored. Second moments take the parameter's dtype, so keep
+    parameters in float32. The rate is ``max(schedule(step), 1e-8)``.
+
+    Raises:
+      ValueError: at ``init``, when a parameter has fewer dimensions than its path says it has stacks.
+    """
+    matrix_update = optax.adafactor(
+        learning_rate=None,
+        decay_rate=decay_rate,
+        clipping_threshold=clipping_threshold,
+        min_dim_size_to_factor=min_dim_size_to_factor,
+    )
+    rate = optax.scale_by_schedule(lambda step: jnp.maximum(schedule(step), MIN_LEARNING_RATE))
+    return optax.chain(_for_each_member(matrix_update), rate)
+
+
+def adamw(
+    schedule: Schedule,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.98,
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    clip: float | None = None,
+) -> optax.GradientTransformation:
+    """AdamW with decoupled weight decay on matrices only: norms' scales and biases are left out.
+
+    Args:
+      clip: bound on the global norm of the gradients, applied first; None leaves them as they are.
+    """
+    return _clipped(clip, optax.adamw(schedule, b1, b2, eps, weight_decay=weight_decay, mask=_is_matrix))
+
+
+def adam(
+    schedule: Schedule,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.98,
+    eps: float = 1e-6,
+    clip: float | None = None,
+) -> optax.GradientTransformation:
+    """Adam; `clip` as in :func:`adamw`."""
+    return _clipped(clip, optax.adam(schedule, b1, b2, eps))
+
+
+def _clipped(clip, transformation):
+    return transformation if clip is None else optax.chain(optax.clip_by_global_norm(clip), transformation)
+
+
+def _is_matrix(params):
+    """Tree of bools: whether a parameter, stacks aside, has two dimensions or more."""
+    return jax.tree_util.tree_map_with_path(lambda path, x: x.ndim - batch_axes(path) >= 2, params)
+
+
+def _for_each_member(transformation):
+    """Applies `transformation`, which treats leaves independently, to every member of every stack separately."""
+
+    def by_stack(params):
+        # Mapping over a stack needs leaves of equal stack sizes, hence one group for each: plain, stack_24, stack_4_6.
+        def group(path, x):
+            depth = batch_axes(path)
+            if x.ndim < depth:
+                name = jax.tree_util.keystr(path)
+                raise ValueError(f"Parameter {name} should begin with {depth} stack axes but has the shape {x.shape}.")
+            return "_".join(["stack", *map(str, x.shape[:depth])]) if depth else "plain"
+
+        labels = jax.tree_util.tree_map_with_path(group, params)
+        members = {label: _mapped(transformation, depth=label.count("_")) for label in jax.tree.leaves(labels)}
+        return optax.partition(members, labels)
+
+    return optax.GradientTransformation(
+        init=lambda params: by_stack(params).init(params),
+        update=lambda updates, state, params=None: by_stack(updates).update(updates, state, params),
+    )
+
+
+def _mapped(transformation, depth):
+    init, update = transformation.init, transformation.update
+    for _ in range(depth):
+        init, update = jax.vmap(init), jax.vmap(update)
+    return optax.GradientTransformation(init, update)

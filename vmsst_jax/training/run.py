@@ -1,0 +1,233 @@
+"""A run from a recipe's parts, fresh, resumed or warm-started: ``train`` is what ``python -m vmsst_jax.train`` calls."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from vmsst_jax import models, runtime, sharding
+from vmsst_jax.data.languages import Languages
+from vmsst_jax.data.prefetch import Prefetcher
+from vmsst_jax.data.tokenizer import Tokenizer
+from vmsst_jax.models.t5 import T5Config
+from vmsst_jax.models.vmsst import ModelConfig
+from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
+from vmsst_jax.training.context import RunContext
+from vmsst_jax.training.logging import Log
+from vmsst_jax.training.step import compiled_step, train_step
+
+# Bindings that a resumed run may change: they don't alter what a given step computes.
+FREE_BINDINGS = (
+    *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
+    *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
+    *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.evaluators", "train.reports", "train.model_dir"),
+    *("MODEL_DIR", "TRAIN_STEPS", "TASK_MODULES", "OutputOptions.chunk_bytes", "train.mesh"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """One source of updates: ``data`` (opens a stream of batches), an ``objective`` (function on a bound module),
+    ``accumulate`` micro-batches per update, and its ``weight`` where streams are drawn at random."""
+
+    data: object
+    objective: Callable
+    name: str = "parallel"
+    accumulate: int = 1
+    weight: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """Which checkpoints stay: the last ``keep_last``, every ``keep_every``-th step, the best by ``best_metric``."""
+
+    keep_last: int = 3
+    keep_every: int | None = None
+    best_metric: str | None = None
+    best_mode: str = "max"
+
+
+def model(
+    num_languages: int,
+    *,
+    kind: str = "vmsst",
+    t5: T5Config = T5Config(),
+    language_encoders: int = 1,
+    routing_seed: int = 0,
+    per_language_stacks: bool = False,
+    **options,
+):
+    """The module of a recipe.
+
+    Args:
+      num_languages: length of the run's language table.
+      kind: "vmsst", "bitranslation" or "contrastive".
+      language_encoders: more than one is the ablation "4 enc.": languages are allotted at random by ``routing_seed``,
+        as evenly as possible; the allotment is kept in the checkpoint.
+      per_language_stacks: the ablation "full enc., full dec.": one language encoder and one decoder per language.
+      options: the other fields of ``ModelConfig``.
+    """
+    if per_language_stacks:
+        options["decoder_of_language"] = tuple(range(num_languages))
+        options["encoder_of_language"] = tuple(range(num_languages)) if kind == "vmsst" else ()
+    elif language_encoders > 1:
+        order = np.random.default_rng(routing_seed).permutation(num_languages)
+        options["encoder_of_language"] = tuple(int(i) % language_encoders for i in np.argsort(order))
+    return models.build(kind, ModelConfig(t5=t5, num_languages=num_languages, **options))
+
+
+def train(
+    model_dir: str,
+    model: Callable,
+    languages: Sequence[str],
+    tokenizer: Callable[[], Tokenizer],
+    streams: Sequence[Stream],
+    optimizer,
+    rhythm: loop.Rhythm,
+    saving: Saving = Saving(),
+    schedule: str = "in_turn",
+    seed: int = 0,
+    mesh: Callable = sharding.make_mesh,
+    max_length: int = 32,
+    evaluators: Sequence[Callable] = (),
+    reports: Sequence[Callable] = (),
+    init_checkpoint: str | None = None,
+    init_required: str | None = None,
+    init_allow_missing: Sequence[str] = (),
+    config_text: str = "",
+):
+    """Trains, or goes on training, in ``model_dir``.
+
+    Args:
+      model: function (num_languages) -> Flax module.
+      languages: codes in the order of their ids.
+      tokenizer: function () -> Tokenizer, called for a fresh run; a resumed one takes the checkpoint's.
+      optimizer: an optax transformation.
+      schedule: "in_turn" or "random", which stream each update takes.
+      mesh: function () -> device mesh.
+      max_length: most tokens of a sentence when the trained model embeds text.
+      evaluators: functions (RunContext, state, step) -> metrics, called every ``rhythm.evaluate_every`` steps.
+      reports: functions (RunContext, state) -> text, printed after the last step and kept in ``report.txt``.
+      init_checkpoint: a run whose parameters to start from; ``init_allow_missing``: regular expressions for names that
+        may differ. ``init_required`` makes it an error to leave it out, with this text as advice.
+      config_text: the configuration, kept in every checkpoint and compared on resuming.
+    """
+    if init_required and not init_checkpoint:
+        raise ValueError(f"this recipe starts from a checkpoint and INIT_CHECKPOINT is not set: {init_required}")
+    mesh, folder = mesh(), pathlib.Path(model_dir)
+    checkpoints, saved = open_checkpoints(folder, saving, config_text)
+    table = Languages(saved["languages"] if saved else languages)
+    vocabulary = Tokenizer.from_bytes(base64.b64decode(saved["tokenizer"]["model"])) if saved else tokenizer()
+    module = model(len(table))
+    check_vocabulary(module, vocabulary)
+    embedding = {"pooling": "mean", "layer": None, "normalize": False, "prefix": "", "max_length": max_length}
+
+    def fresh():
+        return warm_start.initial_state(module, optimizer, seed, mesh, init_checkpoint, init_allow_missing)
+
+    context = RunContext(module, vocabulary, table, mesh, seed, folder, embedding, lambda: fresh().params)
+    opened = [s.data.open(vocabulary, table, seed, sharding.batch_shards(mesh), s.accumulate) for s in streams]
+    target = state.abstract_state(module, optimizer, mesh)
+    current, start = resume(checkpoints, target, streams, opened) if saved else (fresh(), 0)
+    keep_files(folder, vocabulary, config_text)
+    log = Log(folder, rhythm.steps, start, quiet=not runtime.is_main_process())
+    log.say(overview.text(context, target, streams, opened, rhythm, start))
+    feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
+    fixed = host_record(context, config_text)
+    try:
+        current, stopped = loop.fit(
+            current,
+            feeds,
+            rhythm=rhythm,
+            schedule=schedule,
+            seed=seed,
+            checkpoints=checkpoints,
+            host=lambda: {**fixed, "data": {feed.name: feed.batches.state() for feed in feeds}},
+            evaluate=lambda now, step: {k: v for e in evaluators for k, v in e(context, now, step).items()},
+            log=log,
+            start=start,
+        )
+        if not stopped:
+            write_reports(reports, context, current, log)
+    finally:
+        for feed in feeds:
+            feed.batches.close()
+        checkpoints.close()
+        log.close()
+
+
+def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
+    """(Checkpoints, host record of the newest whole one or None). ValueError if it has another configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoints = checkpoint.Checkpoints(folder, **dataclasses.asdict(saving))
+    if not checkpoints.steps:
+        return checkpoints, None
+    saved = checkpoint.read_host(folder)
+    checkpoint.check_same_config(saved["gin"], config_text, ignore=FREE_BINDINGS)
+    return checkpoints, saved
+
+
+def resume(checkpoints, target, streams: Sequence[Stream], opened):
+    """Puts the newest whole checkpoint's positions into the ``opened`` streams; returns (its state, its step)."""
+    current, saved, start = checkpoints.restore(target)
+    names = [stream.name for stream in streams]
+    if sorted(names) != sorted(saved["data"]):
+        raise ValueError(f"the checkpoint holds positions of streams {sorted(saved['data'])}, the recipe has {names}")
+    for name, data in zip(names, opened, strict=True):
+        data.restore(saved["data"][name])
+    return current, start
+
+
+def keep_files(folder: pathlib.Path, vocabulary: Tokenizer, config_text: str) -> None:
+    """Copies for people to look at; a run itself reads its checkpoints only."""
+    if runtime.is_main_process():
+        (folder / "tokenizer.model").write_bytes(vocabulary.serialized)
+        (folder / "config.gin").write_text(config_text, encoding="utf-8")
+
+
+def check_vocabulary(module, vocabulary: Tokenizer) -> None:
+    """The model must have a row for every piece."""
+    size = module.config.t5.vocab_size
+    if vocabulary.vocab_size > size:
+        raise ValueError(
+            f"the vocabulary has {vocabulary.vocab_size} pieces and the model rows for {size}: "
+            f"set T5Config.vocab_size to at least {vocabulary.vocab_size}, or give the vocabulary that fits"
+        )
+
+
+def make_feed(index: int, stream: Stream, data, module, optimizer, target, mesh) -> loop.Feed:
+    """A stream with its prefetching thread and its compiled step."""
+    step = train_step(module, stream.objective, optimizer, stream=index, accumulate=stream.accumulate)
+    axis = 1 if stream.accumulate > 1 else 0
+    batches = Prefetcher(data, lambda batch: sharding.put_batch(batch, mesh, axis))
+    return loop.Feed(stream.name, batches, compiled_step(step, target, mesh), stream.weight)
+
+
+def host_record(context: RunContext, config_text: str) -> dict:
+    """What a checkpoint keeps beside the arrays, but for the data positions."""
+    vocabulary = context.tokenizer
+    return {
+        "model": models.describe(context.module),
+        "languages": list(context.languages.codes),
+        "tokenizer": {
+            "kind": "sentencepiece",
+            "sha256": vocabulary.sha256,
+            "model": base64.b64encode(vocabulary.serialized).decode(),
+        },
+        "embedding": context.embedding,
+        "gin": config_text,
+    }
+
+
+def write_reports(reports, context: RunContext, current, log: Log) -> None:
+    """Prints the reports and keeps them in ``report.txt``."""
+    if not reports:
+        return
+    text = "\n\n".join(report(context, current) for report in reports)
+    log.say("\n" + text)
+    if runtime.is_main_process():
+        (context.model_dir / "report.txt").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,81 @@
+"""Comparison of two configurations as gin prints them, without gin."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+
+from vmsst_jax.training.checkpoint_files import CheckpointError
+
+LAYOUT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = ()) -> None:
+    """Raises CheckpointError, with the differing bindings, if two operative configurations differ.
+
+    Args:
+      saved_gin: text of ``gin.operative_config_str()`` in the checkpoint: ``name = value``, also over several lines.
+      current_gin: the same of this run.
+      ignore: names of bindings that may differ, written as in the text (``scope/function.parameter``).
+    """
+    saved, current = bindings(saved_gin), bindings(current_gin)
+    differing = [
+        f"  {name}: {saved.get(name, 'not set')} in the checkpoint, {current.get(name, 'not set')} in this run"
+        for name in sorted({*saved, *current} - set(ignore))
+        if saved.get(name) != current.get(name)
+    ]
+    if differing:
+        raise CheckpointError(
+            "The model directory holds a checkpoint of another configuration. These bindings differ:\n"
+            + "\n".join(differing)
+            + "\nTo go on with that run, give the values of the checkpoint; for a new run, give another MODEL_DIR."
+        )
+
+
+def bindings(gin_text: str) -> dict[str, str]:
+    """{name: value} of the bindings in `gin_text`, values in one spelling: quotes, numbers, line breaks don't matter.
+
+    Raises:
+      CheckpointError: a line that gin could not have written.
+    """
+    found = {}
+    for line in _logical_lines(gin_text):
+        texts = [token.string for token in line]
+        if "=" not in texts:
+            if texts[0] in ("import", "from", "include"):
+                continue
+            raise CheckpointError(f"Not a gin binding, line {line[0].start[0]} of the configuration: {line[0].line!r}.")
+        split = texts.index("=")
+        found["".join(texts[:split])] = _value(line[split + 1 :])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[list[tokenize.TokenInfo]]:
+    """The tokens of each statement: gin's syntax is made of Python's tokens."""
+    line = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NEWLINE:
+                yield line
+                line = []
+            elif token.type not in LAYOUT:
+                line.append(token)
+    except (tokenize.TokenError, IndentationError) as error:
+        raise CheckpointError(f"The configuration text cannot be read: {error}.") from error
+
+
+def _value(tokens: list[tokenize.TokenInfo]) -> str:
+    parts: list[str] = []
+    string = None  # adjacent string literals are one string
+    for token in tokens:
+        if token.type == tokenize.STRING:
+            string = (string or "") + ast.literal_eval(token.string)
+            continue
+        if string is not None:
+            parts.append(repr(string))
+            string = None
+        literal = token.type == tokenize.NUMBER
+        parts.append(repr(ast.literal_eval(token.string)) if literal else token.string + " " * (token.string in ",:"))
+    return "".join([*parts, repr(string)] if string is not None else parts)
