@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import logging
 import pathlib
 import re
 import sys
@@ -62,7 +63,7 @@ def register() -> None:
     for item in (
         *(t5.T5Config, output_layer.OutputOptions, run.model),
         *(optimizers.adafactor, optimizers.adamw, optimizers.adam),
-        *(schedules.warmup_rsqrt, schedules.warmup_linear, schedules.constant, schedules.warmup_inverse_sqrt),
+        *(schedules.warmup_rsqrt, schedules.warmup_linear, schedules.constant, schedules.inverse_sqrt),
         *(parallel.ParallelText, parallel.sentencepiece_file, parallel.train_sentencepiece),
         *(validation.ValidationLoss, in_training.HeldOut, in_training.HeldOutReport, in_training.LatentUse),
         *(loop.Rhythm, run.Stream, run.Saving, run.train, sharding.make_mesh),
@@ -116,11 +117,14 @@ def import_tasks(name: str):
 
 
 def _parse(files: list[str], bindings: list[str], skip_unknown: bool) -> None:
+    logging.disable(logging.ERROR)  # gin logs an error for every folder that it looks into in vain
     try:
         gin.parse_config_files_and_bindings(files, bindings, skip_unknown=skip_unknown, finalize_config=False)
     except (ValueError, NameError, SyntaxError, OSError, AttributeError) as error:
         text = re.sub(r"\s*\n\s*", " ", str(error)).strip()
         raise ValueError(f"{text}{_closest(text)}") from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _closest(text: str) -> str:
@@ -148,9 +152,8 @@ def _macros() -> dict:
 
 def _check_macros(bindings: list[str]) -> None:
     """A macro that nothing reads is a misspelt one."""
-    used = {
-        reference.config_key[0] for reference in gin.config.iterate_references(gin.config._CONFIG, to=gin.config.macro)
-    }
+    keys = (reference.config_key for reference in gin.config.iterate_references(gin.config._CONFIG))
+    used = {scope for scope, selector in keys if selector == "gin.macro"}
     for name in (b.split("=")[0].strip() for b in bindings):
         if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) and name not in used and name not in FREE_MACROS:
             close = difflib.get_close_matches(name, sorted(used), n=3, cutoff=0.5) or sorted(used)

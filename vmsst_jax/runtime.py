@@ -12,6 +12,7 @@ def start(cache_dir: str | None = None) -> None:
 
     An existing JAX_COMPILATION_CACHE_DIR wins. Call it before the first JAX computation.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow only reads text here; its view of GPUs is noise
     import jax
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):

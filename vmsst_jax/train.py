@@ -21,9 +21,9 @@ def main(argv=None) -> None:
 
     from vmsst_jax import config, runtime
 
+    runtime.start()
     bindings = arguments.gin_bindings + config.short_bindings(rest)
     train = config.configure(arguments.gin_file, bindings, arguments.gin_search_paths.split(","))
-    runtime.start()
     train()
 
 

@@ -21,9 +21,7 @@ def tiny():
     """module, params, tokenizer, languages, embedding."""
     sentences = [" ".join(WORDS[i % 7 :: 1 + i % 3]) for i in range(40)]
     tokenizer = Tokenizer.train(sentences, 36, character_coverage=1.0)
-    t5 = T5Config(
-        vocab_size=36, embed_dim=16, num_heads=2, head_dim=8, mlp_dim=16, encoder_layers=1, decoder_layers=1
-    )
+    t5 = T5Config(vocab_size=36, embed_dim=16, num_heads=2, head_dim=8, mlp_dim=16, encoder_layers=1, decoder_layers=1)
     module = models.build("contrastive", ModelConfig(t5=t5, num_languages=3))
     params = jax.jit(lambda key: models.init_params(module, key))(jax.random.key(0))
     return SimpleNamespace(

@@ -45,9 +45,7 @@ class HeldOut:
 
     def __call__(self, run: RunContext, state, step: int) -> dict[str, float]:
         benchmark, embedder = self.prepare(run)
-        means = benchmark(embedder.with_params(state.params).encode)["means"]
-        scores = {name: means[name] for name in benchmark.directions}
-        return {"retrieval": sum(scores.values()) / len(scores), **scores}
+        return benchmark(embedder.with_params(state.params).encode).metrics()
 
 
 @dataclasses.dataclass
@@ -60,11 +58,11 @@ class HeldOutReport:
         benchmark, embedder = self.held_out.prepare(run)
         untrained = benchmark(embedder.with_params(run.untrained()).encode)
         trained = benchmark(embedder.with_params(state.params).encode)
-        means = "  ".join(f"{name} {trained['means'][name]:.3f}" for name in benchmark.directions)
-        pool = f"{trained['means']['pool']:.0f}"
+        means = "  ".join(f"{name} {trained.means[name]:.3f}" for name in trained.directions)
         return (
-            f"retrieval among held-out pairs, percent right by cosine\n{benchmark.table(trained, untrained)}\n"
-            f"mean accuracy over {len(benchmark.pool_sizes)} languages (pools of {pool} on average): {means}"
+            f"retrieval among held-out pairs, percent right by cosine\n{trained.table(untrained)}\n"
+            f"mean accuracy over {len(trained.per_language)} languages "
+            f"(pools of {trained.means['pool']:.0f} pairs on average): {means}"
         )
 
 

@@ -27,7 +27,7 @@ yi=yid,ydd yo=yor za=zha zh=zho,chi,cmn zu=zul
 # Withdrawn codes, and names that mean one language in practice: Norwegian without more is Bokmål, Filipino is Tagalog.
 _OTHER = {"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "mo": "ro", "no": "nb", "nor": "nb", "fil": "tl"}
 
-_CANONICAL = {
+CANONICAL = {
     long: short for short, names in (e.split("=") for e in _CODES.split()) for long in names.split(",")
 } | _OTHER
 
@@ -39,4 +39,4 @@ def canonical(code: str) -> str:
     ['de', 'de', 'pt', 'zh', 'zh', 'lv', 'nb', 'arz']
     """
     language = re.split(r"[-_@.]", code.strip().lower())[0]
-    return _CANONICAL.get(language, language)
+    return CANONICAL.get(language, language)

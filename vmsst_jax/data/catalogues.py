@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 import re
+import struct
 from collections.abc import Iterator, Sequence
 
 from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, hash62, is_held_out
@@ -156,7 +157,7 @@ def _entries(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 
     try:
         catalogue = polib.mofile(str(path)) if path.suffix == ".mo" else polib.pofile(str(path))
-    except (OSError, ValueError, IndexError, AssertionError) as error:
+    except (OSError, ValueError, struct.error) as error:
         raise CorpusError(f"{path}: not a readable gettext catalogue ({error}); repair it or move it away") from error
     for entry in catalogue:
         if entry.obsolete or "fuzzy" in entry.flags or entry.msgid_plural:

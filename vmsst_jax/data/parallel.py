@@ -47,7 +47,7 @@ class ParallelText:
             lengths = self._sampled_lengths(tokenizer) if self.widths is None else None
         else:
             caches, rates = self._caches(tokenizer, languages)
-            lengths = np.concatenate([c.lengths.ravel() for c in caches])
+            lengths = np.concatenate([c.lengths for c in caches])
         widths = self.widths
         if widths is None:
             widths = batching.plan_widths(lengths, self.batch_size, self.groups, self.max_length)
@@ -72,7 +72,7 @@ class ParallelText:
     def _sampled_lengths(self, tokenizer: Tokenizer) -> np.ndarray:
         sample = list(itertools.islice(self.examples(), 20_000))
         texts = [text for example in sample for text in (example["source"], example["target"])]
-        return tokenizer.encode_flat(texts, self.max_length)[1]
+        return tokenizer.encode_flat(texts, self.max_length)[1].reshape(-1, 2)
 
     def examples(self, split: str | None = None) -> Iterator[dict]:
         """Every pair of a split (default: this one's) once, as text."""

@@ -27,7 +27,14 @@ TEXTS = ("source", "target", "source_lang", "target_lang")
 
 
 class _ParallelStream:
-    """What the streams share: the plan, the counters, the last step from sentences to (batch, info)."""
+    """What the streams share: the plan, the counters, the last step from sentences to (batch, info).
+
+    Attributes:
+      plan: the static shapes.
+      pairs: size of the corpus in pairs, None where it is not known.
+    """
+
+    pairs: int | None
 
     def __init__(self, plan: BatchPlan, seed: int):
         self.plan, self.seed = plan, seed
@@ -96,6 +103,7 @@ class CachedStream(_ParallelStream):
                     f"wants max_length {max_length}: build the cache anew, or set max_length to {cache.max_length}."
                 )
         self._caches, self._shuffle = list(caches), shuffle
+        self.pairs = sum(map(len, caches))
         self._bounds = np.cumsum(rates)[:-1] / np.sum(rates)
         self._positions = [[0, 0] for _ in caches]  # [epoch, index within it]
         self._orders: dict[int, tuple[int, Permutation]] = {}  # cache -> (epoch, its order)
@@ -201,6 +209,7 @@ class SeqioStream(_ParallelStream):
             raise ValueError(f"snapshot_every is {snapshot_every}; wanted 1 or more.")
         self._tf, self._provider = _provider(name, split, modules)
         self.name, self.split = name, split
+        self.pairs = None
         self._tokenizer, self._languages = tokenizer, languages
         self._shuffle, self._snapshot_every = shuffle, snapshot_every
         self._start()

@@ -182,9 +182,12 @@ def _start(file: BinaryIO, done: int, rows: int, dim: int, dtype: np.dtype) -> i
 def _append(file: BinaryIO, vectors: np.ndarray) -> int:
     """Writes rows through to the disk and returns the file's size."""
     data = memoryview(vectors).cast("B")
-    while data:
-        data = data[file.write(data) :]
-    os.fsync(file.fileno())
+    try:
+        while data:
+            data = data[file.write(data) :]
+        os.fsync(file.fileno())
+    except OSError as error:  # most often a full disk; a write's own error does not say which file it was
+        raise OSError(error.errno, error.strerror, file.name) from None
     return file.tell()
 
 

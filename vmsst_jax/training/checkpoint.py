@@ -6,6 +6,7 @@ Orbax writes the arrays; this module decides what is kept, reports failed saves,
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import logging
@@ -21,7 +22,8 @@ import orbax.checkpoint as ocp
 import vmsst_jax
 from vmsst_jax.training import checkpoint_files as files
 from vmsst_jax.training.checkpoint_files import CheckpointError
-from vmsst_jax.training.loaded_model import LoadedModel, load_model, quiet_orbax, read_host
+from vmsst_jax.training.loaded_model import LoadedModel, load_model, read_host
+from vmsst_jax.training.orbax_noise import quiet_orbax
 from vmsst_jax.training.same_config import check_same_config
 
 __all__ = ["CheckpointError", "Checkpoints", "LoadedModel", "check_same_config", "load_model", "read_host", "versions"]
@@ -241,12 +243,15 @@ class Checkpoints:
         step, self._saving = self._saving, None
         space = f" ({shutil.disk_usage(self.folder).free / 1e6:,.0f} MB are free there)" if self.folder.exists() else ""
         if jax.process_index() == 0:
-            files.remove_unfinished(self.folder)
+            with contextlib.suppress(OSError):  # what stays is removed on the next start
+                files.remove_unfinished(self.folder)
         self._reopen()
-        left = f"Still there: steps {self.steps}" if self.steps else "No other checkpoint is there"
+        newest = self.latest_step()
+        goes_on = "starts from the beginning" if newest is None else f"goes on from step {newest}"
+        cause = files.first_line(error).rsplit('": ', 1)[-1]  # TensorStore puts all the files concerned before it
         raise CheckpointError(
-            f"Saving step {step} to {self.folder} failed: {files.first_line(error)}{space}. {left}. "
-            "Make room or mend the cause, then start again: training goes on from the last checkpoint."
+            f"Saving step {step} to {self.folder} failed: {cause}{space}. "
+            f"Make room or mend the cause, then give the same command: it {goes_on}."
         ) from error
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -231,11 +232,21 @@ def remove_unfinished(folder: epath.Path) -> list[str]:
     """Deletes what saves that never finished have left in `folder`; returns the folders' names."""
     names = sorted(p.name for p in folder.iterdir() if UNFINISHED in p.name) if folder.is_dir() else []
     for name in names:
-        (folder / name).rmtree()
+        _remove(folder / name)
     return names
 
 
-def first_line(error: BaseException, length: int = 600) -> str:
+def _remove(place: epath.Path, tries: int = 5) -> None:
+    for left in reversed(range(tries)):
+        try:
+            return place.rmtree(missing_ok=True)
+        except OSError:  # writes that were under way when another one failed may still put files there
+            if not left:
+                raise
+            time.sleep(0.1)
+
+
+def first_line(error: BaseException, length: int = 1000) -> str:
     """The first line of an error's text, or its type where it has none."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:length]

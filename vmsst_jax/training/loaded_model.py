@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import logging
 import os
 from typing import Any
 
@@ -15,6 +14,7 @@ from etils import epath
 from vmsst_jax import models, sharding
 from vmsst_jax.training import checkpoint_files as files
 from vmsst_jax.training.checkpoint_files import CheckpointError
+from vmsst_jax.training.orbax_noise import quiet_orbax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +84,6 @@ def load_model(
         step=step,
         directory=folder / str(step),
     )
-
-
-def quiet_orbax() -> None:
-    """Keeps Orbax from printing what it is about to do, and tracebacks of errors that it raises as well."""
-    logging.getLogger("absl").addFilter(_worth_showing)
-
-
-def _worth_showing(record: logging.LogRecord) -> bool:
-    from_orbax = f"{os.sep}orbax{os.sep}" in record.pathname
-    return not from_orbax or (record.levelno >= logging.WARNING and not record.exc_info)
 
 
 def _read_params(item: epath.Path, mesh):

@@ -113,7 +113,8 @@ class Meter:
         if self._pending is None:
             return
         (step, stream, metrics, info, waited), self._pending = self._pending, None
-        values = {name: float(value) for name, value in metrics.items()}
+        first = sorted(metrics, key=lambda name: (name != "loss", name))
+        values = {name: float(metrics[name]) for name in first}
         bad = sorted(name for name, value in values.items() if not math.isfinite(value))
         if bad:
             ids = np.ravel(info["pair_id"])

@@ -1,0 +1,37 @@
+"""The language table: ids are positions, and an unknown code says what there is."""
+
+import pytest
+
+from vmsst_jax.data.languages import Languages
+
+
+def test_ids_are_positions():
+    table = Languages(code for code in ["en", "de", "pt"])
+    assert table.codes == ("en", "de", "pt")
+    assert [table.id(code) for code in ("de", "pt", "en")] == [1, 2, 0]
+    assert len(table) == 3
+    assert Languages(table.codes).codes == table.codes
+
+
+def test_unknown_code_lists_the_known_and_the_closest():
+    table = Languages(["en", "de", "zh", "pt"])
+    with pytest.raises(ValueError, match=r"unknown language 'pt_BR', closest: pt;.* 4 languages are: en, de, zh, pt"):
+        table.id("pt_BR")
+    with pytest.raises(ValueError, match=r"unknown language '';"):
+        table.id("")
+
+
+@pytest.mark.parametrize(
+    ("codes", "error", "message"),
+    [
+        ([], ValueError, "at least one"),
+        (["en", "de", "en"], ValueError, "twice in one table: en"),
+        (["en", " de"], ValueError, "white space"),
+        (["en", ""], ValueError, "empty"),
+        (["en", 3], TypeError, "found 3 of type int"),
+        ("en", TypeError, "found one string"),
+    ],
+)
+def test_bad_tables_are_refused(codes, error, message):
+    with pytest.raises(error, match=message):
+        Languages(codes)
