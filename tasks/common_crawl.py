@@ -10,12 +10,12 @@ opens none of them. An example is
 
 import os
 
+import gin
 import seqio
 import tensorflow as tf
-from vmsst_jax.tasks import sources, tables
 
-import gin
 from vmsst_jax.data.text_pairs import TRAIN, expand
+from vmsst_jax.tasks import sources, tables
 
 TABLE = os.path.join(os.path.dirname(__file__), "common_crawl_108.tsv")
 _COLUMNS = ("language", "megabytes", "files")

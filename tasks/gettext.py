@@ -12,11 +12,11 @@ Catalogues of your own, say a translation memory:
 
 from collections.abc import Sequence
 
-from vmsst_jax.tasks import sources
-
 import gin
+
 from vmsst_jax.data import catalogues
 from vmsst_jax.data.text_pairs import TRAIN, VALIDATION
+from vmsst_jax.tasks import sources
 
 
 @gin.configurable("gettext", module="tasks")

@@ -13,10 +13,10 @@ Another table makes another mixture, from a module of your own:
 
 import os
 
-import seqio
-from vmsst_jax.tasks import parallel, tables
-
 import gin
+import seqio
+
+from vmsst_jax.tasks import parallel, tables
 
 TABLE = os.path.join(os.path.dirname(__file__), "opus_92.tsv")
 _COLUMNS = ("language", "pivot", "thousand_pairs", "corpora", "files")

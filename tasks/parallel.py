@@ -32,7 +32,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
-from vmsst_jax.tasks import sources
 
 from vmsst_jax.data.text_pairs import (
     TRAIN,
@@ -44,6 +43,7 @@ from vmsst_jax.data.text_pairs import (
     extracted,
     opus_members,
 )
+from vmsst_jax.tasks import sources
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 

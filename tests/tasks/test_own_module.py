@@ -1,39 +1,36 @@
-"""A module outside the package registers a corpus; naming it is all that a run needs."""
+"""A module outside the package registers a corpus: the one that docs/adding_a_corpus.md shows, taken from there."""
 
 import importlib
+import pathlib
+import re
 import sys
 
-MODULE = '''
-"""My corpus."""
+import pytest
 
-import pathlib
-
-import seqio
-
-from vmsst_jax.tasks import parallel
-
-FOLDER = pathlib.Path(__file__).parent
-
-parallel.register_tsv("my_en_gd", FOLDER / "en-gd.tsv", languages=("en", "gd"), held_out=0.2)
-parallel.register_tsv("my_en_cy", FOLDER / "en-cy.tsv", languages=("en", "cy"), held_out=0.2)
-seqio.MixtureRegistry.add("my_corpus", [("my_en_gd", 2.0), ("my_en_cy", 1.0)])
-'''
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "adding_a_corpus.md"
+NAME = "my_corpus_of_this_test"
 
 
-def test_a_module_outside_the_package(tmp_path, registry, read, monkeypatch):
-    (tmp_path / "my_corpus_of_this_test.py").write_text(MODULE)
+@pytest.fixture
+def module(tmp_path, registry, monkeypatch):
+    """Imports all Python of the document as one module that lies beside its files."""
+    blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / f"{NAME}.py").write_text("\n".join(blocks), "utf-8")
     for code in ("gd", "cy"):
-        (tmp_path / f"en-{code}.tsv").write_text("".join(f"English {i}\t{code} {i}\n" for i in range(50)))
+        (tmp_path / f"en-{code}.tsv").write_text("".join(f"English {i}\t{code} {i}\n" for i in range(100)))
     monkeypatch.syspath_prepend(tmp_path)
-    importlib.import_module("my_corpus_of_this_test")
-    try:
-        train, validation = (read(name, split) for name, split in (("my_en_gd", "train"), ("my_en_gd", "validation")))
-        assert len(train) + len(validation) == 50
-        assert {e["target_lang"] for e in train} == {"gd"}
-        mixed = registry.get_mixture_or_task("my_corpus").get_dataset(
-            sequence_length=None, split="train", shuffle=True, seed=0, num_epochs=1
-        )
-        languages = {bytes(e["target_lang"]).decode() for e in mixed.as_numpy_iterator()}
-        assert languages == {"gd", "cy"}
-    finally:
-        del sys.modules["my_corpus_of_this_test"]
+    yield importlib.import_module(NAME)
+    del sys.modules[NAME]
+
+
+def test_the_documented_module_is_read_by_seqio(module, registry, read):
+    train, validation = read("my_en_gd"), read("my_en_gd", "validation")
+    assert len(train) + len(validation) == 100
+    assert {(e["source_lang"], e["target_lang"]) for e in train} == {("en", "gd")}
+    welsh = {e["source"] for e in read("my_en_cy", "validation")}
+    assert welsh == {e["source"] for e in validation}
+    assert not welsh & {e["source"] for e in train}
+    for name in ("my_corpus", "my_corpus_by_size"):
+        mixed = read(name, shuffle=True, seed=0)
+        assert {e["target_lang"] for e in mixed} == {"gd", "cy"}
+    assert read("my_own_reader")[0]["target"] == "madainn mhath"

@@ -129,6 +129,21 @@ def test_opus_zip_is_read_in_place(tmp_path, parallel, read, stream):
     assert (tmp_path / "cache").exists() == stream
 
 
+def test_large_corpora_are_streamed_by_default(tmp_path, parallel, read, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "en-de.txt.zip", "w") as archive:
+        archive.writestr("C.en-de.en", "one\ntwo\n")
+        archive.writestr("C.en-de.de", "eins\nzwei\n")
+    examples = []
+    for name, limit in (("within", 18), ("beyond", 17)):
+        monkeypatch.setattr(f"{parallel.sources.__name__}.IN_MEMORY_BYTES", limit)
+        cache = tmp_path / name
+        path = tmp_path / "en-de.txt.zip"
+        task = parallel.register_opus_zip(name, path, languages=LANGUAGES, cache_dir=str(cache))
+        examples.append([(e["source"], e["target"]) for e in read(task)])
+        assert cache.exists() == (name == "beyond")
+    assert examples[0] == examples[1] == [("one", "eins"), ("two", "zwei")]
+
+
 def test_tfds_translation_set(tmp_path, registry, parallel, read):
     import tensorflow_datasets as tfds
 

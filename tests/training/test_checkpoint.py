@@ -151,7 +151,13 @@ def empty_the_metadata(place):
     return file
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, remove_a_file, empty_the_metadata])
+def cut_off_the_checksums(place):
+    file = place / "sha256sums.txt"
+    os.truncate(file, 10)
+    return file
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, remove_a_file, empty_the_metadata, cut_off_the_checksums])
 def test_a_damaged_newest_step_is_reported_and_the_one_before_used(tmp_path, caplog, damage):
     write(tmp_path, 1, 2)
     file = damage(tmp_path / "checkpoints" / "2")

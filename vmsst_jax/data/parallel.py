@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import pathlib
 import zlib
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ class ParallelText:
       widths: static widths of equal groups of sentences sorted by length, as (8, 12, 20, 32): less padding, one
         compiled shape. None plans ``groups`` widths from the corpus' lengths (a streamed task: from its first 20,000 pairs).
       cache: "memory" tokenises the corpus once at the start, and shuffles it as a whole; a folder keeps that
-        tokenisation there between runs; "none" streams through seqio, for corpora that don't fit.
+        tokenisation there between runs, which then need no TensorFlow; "none" streams through seqio, for corpora that don't fit.
       split: of the task.
     """
 
@@ -57,17 +58,26 @@ class ParallelText:
         return streams.CachedStream(caches, rates, *common)
 
     def _caches(self, tokenizer: Tokenizer, languages: Languages) -> tuple[list[TokenCache], list[float]]:
-        rates = streams.task_rates(self.task, self.split)
-        caches = []
-        for name, _ in rates:
-            source = f"{name}, split {self.split!r}"
-            folder = None if self.cache == "memory" else pathlib.Path(self.cache) / f"{name}-{self.split}"
-            if folder is not None and (folder / "meta.json").is_file():
-                caches.append(TokenCache.open(folder, tokenizer, languages))
-                continue
-            examples = streams.examples_of(name, self.split)
-            caches.append(TokenCache.build(examples, tokenizer, languages, self.max_length, folder, source=source))
-        return caches, [rate for _, rate in rates]
+        if self.cache == "memory":
+            rates = dict(streams.task_rates(self.task, self.split))
+            return [self._build(name, tokenizer, languages, None) for name in rates], list(rates.values())
+        folder = pathlib.Path(self.cache)
+        listing = folder / f"{self.task}-{self.split}.json"
+        if listing.is_file():  # everything is here: neither seqio nor TensorFlow is needed
+            rates = json.loads(listing.read_text("utf-8"))
+        else:
+            rates = dict(streams.task_rates(self.task, self.split))
+            for name in rates:
+                if not (folder / f"{name}-{self.split}" / "meta.json").is_file():
+                    self._build(name, tokenizer, languages, folder / f"{name}-{self.split}")
+            listing.write_text(json.dumps(rates), "utf-8")
+        caches = [TokenCache.open(folder / f"{name}-{self.split}", tokenizer, languages) for name in rates]
+        return caches, list(rates.values())
+
+    def _build(self, name: str, tokenizer: Tokenizer, languages: Languages, folder: pathlib.Path | None) -> TokenCache:
+        examples = streams.examples_of(name, self.split)
+        source = f"{name}, split {self.split!r}"
+        return TokenCache.build(examples, tokenizer, languages, self.max_length, folder, source=source)
 
     def _sampled_lengths(self, tokenizer: Tokenizer) -> np.ndarray:
         sample = list(itertools.islice(self.examples(), 20_000))

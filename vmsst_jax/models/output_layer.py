@@ -119,7 +119,8 @@ def _walk(h, z, w_h, w_z, targets, weights, options: OutputOptions, with_gradien
 def _over_mesh(h, z, w_h, w_z, targets, weights, options: OutputOptions, with_gradients: bool):
     """``_walk`` on each device's rows; only the sums cross devices, once, after the last chunk."""
     walk = functools.partial(_walk, options=options, with_gradients=with_gradients)
-    if sharding.batch_shards() == 1:
+    shards = sharding.batch_shards()
+    if shards == 1 or any(x.shape[0] % shards for x in targets):  # the example batch of initialisation is too small
         return walk(h, z, w_h, w_z, targets, weights)
     batch, whole = PartitionSpec(sharding.BATCH_AXES), PartitionSpec()
 

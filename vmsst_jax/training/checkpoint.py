@@ -38,9 +38,10 @@ def versions() -> dict[str, str]:
 
 
 class Checkpoints:
-    """The checkpoints of one run, in ``directory/checkpoints/<step>/``; every process makes one and calls it alike.
+    """The checkpoints of one run, in ``directory/checkpoints/<step>/``.
 
-    On opening, what an interrupted save has left is reported and removed.
+    Every process makes one, on a directory that all of them see, and calls its methods alike. On opening, what an
+    interrupted save has left is reported and removed.
 
     Args:
       directory: the run's model directory, made if need be.
@@ -241,7 +242,9 @@ class Checkpoints:
     def _failed(self, error: Exception):
         """Removes what a failed save has left, as it may be what fills the disk, and raises CheckpointError."""
         step, self._saving = self._saving, None
-        space = f" ({shutil.disk_usage(self.folder).free / 1e6:,.0f} MB are free there)" if self.folder.exists() else ""
+        space = ""
+        with contextlib.suppress(OSError):  # not a local folder
+            space = f" ({shutil.disk_usage(self.folder).free / 1e6:,.0f} MB are free there)"
         if jax.process_index() == 0:
             with contextlib.suppress(OSError):  # what stays is removed on the next start
                 files.remove_unfinished(self.folder)

@@ -210,10 +210,12 @@ def check_sums(place: epath.Path, part: str = "") -> bool:
         return False
     for line in (place / SUMS).read_text().splitlines():
         saved, _, name = line.partition("  ")
+        if not name:
+            raise Damaged(f"{place / SUMS} is cut off")
         if not name.startswith(part):
             continue
         file = place / name
-        if not name or not file.exists():
+        if not file.exists():
             raise Damaged(f"{file} is missing")
         if (found := _sha256(file)) != saved:
             size = file.stat().length

@@ -12,6 +12,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from vmsst_jax import models, sharding
+from vmsst_jax.data.languages import Languages
+from vmsst_jax.data.tokenizer import Tokenizer
 from vmsst_jax.training import checkpoint_files as files
 from vmsst_jax.training.checkpoint_files import CheckpointError
 from vmsst_jax.training.orbax_noise import quiet_orbax
@@ -24,8 +26,8 @@ class LoadedModel:
     Attributes:
       module: the Flax module, ``module.apply({"params": params}, tokens, method="embed")``.
       params: its parameters.
-      tokenizer: a ``vmsst_jax.data.tokenizer.Tokenizer``.
-      languages: a ``vmsst_jax.data.languages.Languages``, those it was trained on.
+      tokenizer: its own.
+      languages: those it was trained on.
       embedding: how its sentence embeddings are made: {"pooling", "layer", "normalize", "prefix", "max_length"}.
       host: all that was saved beside the arrays.
       step: number of updates it was trained for.
@@ -34,8 +36,8 @@ class LoadedModel:
 
     module: Any
     params: Any
-    tokenizer: Any
-    languages: Any
+    tokenizer: Tokenizer
+    languages: Languages
     embedding: dict
     host: dict
     step: int
@@ -72,8 +74,6 @@ def load_model(
         return _read_params(place / "state", mesh), files.read_json(place / "host")
 
     (params, host), step, _ = files.read_newest(folder, candidates, read)
-    from vmsst_jax.data.languages import Languages
-
     return LoadedModel(
         module=models.build(host["model"]["kind"], host["model"]["config"]),
         params=params,
@@ -108,8 +108,6 @@ def _read_params(item: epath.Path, mesh):
 
 
 def _tokenizer(saved: dict, place):
-    from vmsst_jax.data.tokenizer import Tokenizer
-
     if saved["kind"] != "sentencepiece":
         raise CheckpointError(f"{place} was trained with a tokenizer of kind {saved['kind']!r}; known: sentencepiece.")
     tokenizer = Tokenizer.from_bytes(base64.b64decode(saved["model"]))

@@ -7,11 +7,14 @@ import os
 import sys
 import traceback
 
+import absl.logging
+
 
 def quiet_orbax() -> None:
     """Keeps Orbax from printing what it is about to do, and tracebacks of errors that it raises as well."""
-    for name in ("absl", "asyncio"):  # what it logs itself, and what is logged of the tasks it leaves behind
-        logging.getLogger(name).addFilter(_worth_showing)
+    # What it logs itself, and what is logged of the tasks that it leaves behind.
+    for logger in (absl.logging.get_absl_logger(), logging.getLogger("asyncio")):
+        logger.addFilter(_worth_showing)
     if not isinstance(sys.unraisablehook, _UnraisableHook):
         sys.unraisablehook = _UnraisableHook(sys.unraisablehook)
 

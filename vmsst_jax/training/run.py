@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -127,7 +128,10 @@ def train(
     embedding = {"pooling": "mean", "layer": None, "normalize": False, "prefix": "", "max_length": max_length}
 
     def fresh():
-        return warm_start.initial_state(module, optimizer, seed, mesh, init_checkpoint, init_allow_missing)
+        init = None
+        if init_checkpoint:
+            init = warm_start.from_checkpoint(init_checkpoint, vocabulary, table, init_allow_missing)
+        return warm_start.initial_state(module, optimizer, seed, mesh, init)
 
     context = RunContext(module, vocabulary, table, mesh, seed, folder, embedding, lambda: fresh().params)
     opened = [s.data.open(vocabulary, table, seed, sharding.batch_shards(mesh), s.accumulate) for s in streams]
@@ -168,6 +172,12 @@ def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
         return checkpoints, None
     saved = checkpoint.read_host(folder)
     checkpoint.check_same_config(saved["gin"], config_text, ignore=FREE_BINDINGS)
+    copy = folder / "tokenizer.model"
+    if copy.is_file() and hashlib.sha256(copy.read_bytes()).hexdigest() != saved["tokenizer"]["sha256"]:
+        raise ValueError(
+            f"{copy} is not the vocabulary that the checkpoints in {folder} were trained with (its sha256 does not begin "
+            f"with {saved['tokenizer']['sha256'][:12]}): remove it, or train in another model directory"
+        )
     return checkpoints, saved
 
 

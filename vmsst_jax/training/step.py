@@ -77,7 +77,7 @@ def train_step(module, objective, optimizer, stream: int = 0, accumulate: int = 
             metrics = jax.tree.map(lambda m: m.mean(axis=0), metrics)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics["gradient_norm"] = optax.global_norm(grads)
+        metrics["gradient_norm"] = optax.tree.norm(grads)
         return state.replace(step=state.step + 1, params=params, opt_state=opt_state, model_state=model_state), metrics
 
     return step

@@ -6,29 +6,61 @@ import re
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from vmsst_jax.sharding import path_of
 from vmsst_jax.training import checkpoint, state
 
+# Tables with a row per language: copied row by row, by language code.
+LANGUAGE_TABLES = ("language_tags/embedding", "decoder_tags/embedding")
 
-def initial_state(module, optimizer, seed: int, mesh, init_checkpoint: str | None, allow_missing: Sequence[str] = ()):
-    """A fresh TrainState; with ``init_checkpoint`` its parameters are that run's, see ``copy_parameters``."""
+
+def initial_state(module, optimizer, seed: int, mesh, init=None):
+    """A fresh TrainState. ``init``: function (its parameters) -> the parameters to start from instead."""
     fresh = state.make_state(module, optimizer, seed, mesh)
-    if init_checkpoint is None:
-        return fresh
-    source = checkpoint.load_model(init_checkpoint)
-    params = copy_parameters(fresh.params, source.params, allow_missing, str(source.directory))
-    return fresh.replace(params=params)
+    return fresh if init is None else fresh.replace(params=init(fresh.params))
 
 
-def copy_parameters(params, source, allow_missing: Sequence[str], origin: str):
-    """``params`` with every leaf replaced by the leaf of ``source`` that has its name; layouts and types stay.
+def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str] = ()):
+    """The function (params) -> params that takes over the parameters of the run at ``path``.
+
+    Raises ValueError if that run's vocabulary is another one; see ``copy_parameters`` for names and shapes.
+    """
+    source = checkpoint.load_model(path)
+    if source.tokenizer.sha256 != tokenizer.sha256:
+        raise ValueError(
+            f"{source.directory} was trained with another vocabulary (sha256 {source.tokenizer.sha256[:12]}..., this "
+            f"run's is {tokenizer.sha256[:12]}...): its token embeddings mean other pieces. Use that run's "
+            "tokenizer.model by sentencepiece_file.path"
+        )
+
+    def init(params):
+        given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source.params)}
+        flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
+        for name in LANGUAGE_TABLES:
+            if name in given and name in flat:
+                given[name] = rows_by_code(flat[name], given[name], languages.codes, source.languages.codes)
+        return copy_parameters(params, given, allow_missing, str(source.directory))
+
+    return init
+
+
+def rows_by_code(table, source, codes: Sequence[str], source_codes: Sequence[str]):
+    """``table`` [N, D] with the rows of ``source`` [M, D] for every language that both have."""
+    rows = np.array(table)
+    for i, code in enumerate(codes):
+        if code in source_codes:
+            rows[i] = source[source_codes.index(code)]
+    return rows
+
+
+def copy_parameters(params, given: dict, allow_missing: Sequence[str], origin: str):
+    """``params`` with every leaf replaced by the array of ``given`` under its name ("a/b/c"); layouts and types stay.
 
     Names that only one side has, or that differ in shape, must match one of ``allow_missing`` (regular expressions for
     the whole name); what only ``params`` has keeps its value. Raises ValueError that lists what does not match.
     """
     flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source)}
     copied = {n for n in flat if n in given and given[n].shape == flat[n].shape}
     problems = []
     for name in sorted((flat.keys() | given.keys()) - copied):
