@@ -14,7 +14,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
 
-def parallel_batch(pairs: int = 8, *, length: int = 6, vocab: int = 50, languages: int = 3, groups: int = 1, seed: int = 0):
+def parallel_batch(pairs=8, *, length=6, vocab=50, languages=3, groups=1, seed=0):
     """A random bucketed batch made by a plain loop, independent of the package's collation; rows sorted by length."""
     rng = np.random.default_rng(seed)
     sentences = [
@@ -57,7 +57,8 @@ def tiny_model():
     from vmsst_jax.models.vmsst import ModelConfig
 
     def make(kind="vmsst", **options):
-        sizes = dict(vocab_size=50, embed_dim=16, num_heads=2, head_dim=8, mlp_dim=32, encoder_layers=2, decoder_layers=2)
+        sizes = dict(vocab_size=50, embed_dim=16, num_heads=2, head_dim=8, mlp_dim=32)
+        sizes |= dict(encoder_layers=2, decoder_layers=2)
         t5_fields = {f.name for f in dataclasses.fields(T5Config)}
         t5 = T5Config(**{**sizes, **{k: v for k, v in options.items() if k in t5_fields}})
         rest = {k: v for k, v in options.items() if k not in t5_fields}

@@ -116,7 +116,8 @@ def test_hidden_states_are_numbered_from_the_embeddings(tiny_model):
         assert len(states) == 3
         np.testing.assert_array_equal(states[0], params["token_embedder"]["embedding"][tokens])
         pooled = states[-1].mean(axis=1) @ params["semantic_mean"]["kernel"]
-        np.testing.assert_allclose(pooled, module.apply({"params": params}, tokens, method="embed"), rtol=1e-4, atol=1e-5)
+        embedding = module.apply({"params": params}, tokens, method="embed")
+        np.testing.assert_allclose(pooled, embedding, rtol=1e-4, atol=1e-5)
 
 
 def test_routed_stacks_use_the_language_s_own(tiny_model, make_batch):

@@ -142,22 +142,30 @@ def test_two_streams_with_state_resume_exactly(tmp_path, schedule):
 
     def run(folder, until, every):
         """Trains to ``until``, resuming if there is a checkpoint."""
-        streams = [Numbers(0, 1), Numbers(1, 3)]
+        streams = {"a": Numbers(0, 1), "b": Numbers(1, 3)}
         with Checkpoints(folder, keep_last=2) as checkpoints:
             current, start = state.make_state(module, optimizer, 7, mesh), 0
             if checkpoints.steps:
                 current, host, start = checkpoints.restore(target)
-                for name, stream in zip("ab", streams, strict=True):
+                for name, stream in streams.items():
                     stream.restore(host["data"][name])
             feeds = [
-                loop.Feed(n, s, f, w) for n, s, f, w in zip("ab", streams, steps, (1.0, 3.0), strict=True)
+                loop.Feed(*named, step, weight)
+                for named, step, weight in zip(streams.items(), steps, (1.0, 3.0), strict=True)
             ]
             log = Log(folder, until, start, quiet=True)
             current, _ = loop.fit(
-                current, feeds, rhythm=loop.Rhythm(until, log_every=1, save_every=every), schedule=schedule, seed=5,
-                checkpoints=checkpoints, host=lambda: {"data": {n: s.state() for n, s in zip("ab", streams, strict=True)}},
-                evaluate=None, log=log, start=start,
-            )  # fmt: skip
+                current,
+                feeds,
+                rhythm=loop.Rhythm(until, log_every=1, save_every=every),
+                schedule=schedule,
+                seed=5,
+                checkpoints=checkpoints,
+                host=lambda: {"data": {name: stream.state() for name, stream in streams.items()}},
+                evaluate=None,
+                log=log,
+                start=start,
+            )
             log.close()
         return jax.device_get(current)
 

@@ -26,9 +26,10 @@ class ParallelText:
       batch_size: B, pairs per micro-batch over all devices.
       max_length: longest sentence in tokens, eos included; longer ones are cut and counted.
       widths: static widths of equal groups of sentences sorted by length, as (8, 12, 20, 32): less padding, one
-        compiled shape. None plans ``groups`` widths from the corpus' lengths (a streamed task: from its first 20,000 pairs).
+        compiled shape. None plans ``groups`` widths from the corpus' lengths (streamed: from its first 20,000 pairs).
       cache: "memory" tokenises the corpus once at the start, and shuffles it as a whole; a folder keeps that
-        tokenisation there between runs, which then need no TensorFlow; "none" streams through seqio, for corpora that don't fit.
+        tokenisation there between runs, which then need no TensorFlow; "none" streams through seqio, for corpora that
+        don't fit.
       split: of the task.
     """
 

@@ -1,7 +1,8 @@
 """T5 encoder and decoder stacks (mT5 and T5 1.1 with gated GELU, T5 1.0 with ReLU), as T5X defines them.
 
 Pre-norm RMSNorm without bias, attention logits that are not divided by sqrt(head_dim) (the factor sits in the
-query's initialiser), one relative-position table per stack shared by its layers, two-dimensional kernels, T5X's parameter names:
+query's initialiser), one relative-position table per stack shared by its layers, two-dimensional kernels, T5X's
+parameter names:
 
     layers_0/attention/{query,key,value,out}/kernel   [D, H*K], out [H*K, D]
     layers_0/mlp/{wi_0,wi_1,wo}/kernel                [D, F], wo [F, D]
@@ -36,7 +37,7 @@ MASKED = -1e10
 class T5Config:
     """Geometry of a pair of T5 stacks. The defaults are mT5-Large.
 
-    ``mlp_activations`` has one entry per input projection: ("gelu", "linear") is T5 1.1's gated MLP, ("relu",) T5 1.0's.
+    ``mlp_activations``, one entry per input projection: ("gelu", "linear") is T5 1.1's gated MLP, ("relu",) T5 1.0's.
     ``dtype`` is the compute type; parameters are float32, and norms and softmax are computed in float32.
     ``remat`` is "none", "dots" (matrix products are kept) or "full" (only the layers' inputs are kept).
     """
@@ -100,7 +101,7 @@ class RMSNorm(nn.Module):
 def relative_buckets(query_length: int, key_length: int, *, bidirectional: bool, buckets: int, max_distance: int):
     """T5's relative position buckets, int32 [query_length, key_length] (numpy: a constant of the program).
 
-    Half of the buckets are exact distances, the rest grow logarithmically to ``max_distance``, then the last one serves.
+    Half of the buckets are exact distances, the rest grow logarithmically to ``max_distance``; the last serves beyond.
     Bidirectional stacks spend one half on keys to the right.
     """
     distance = np.arange(query_length)[:, None] - np.arange(key_length)[None, :]
@@ -212,7 +213,7 @@ class Condition(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, then cross-attention (given ``memory``) or a linear map (given ``condition``), then MLP."""
+    """Causal self-attention; cross-attention (given ``memory``) or a linear map (given ``condition``); MLP."""
 
     config: T5Config
 

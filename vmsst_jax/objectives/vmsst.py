@@ -134,9 +134,7 @@ def vmsst_contrastive(
     bound = {"lam": lam, "kl_warmup_steps": kl_warmup_steps, "kl": kl, "latent": latent}
     bound |= {"sem_source": sem_source, "elbo_reduction": elbo_reduction}
     likeness = {"sim": sim, "scale": scale, "negative_mask": negative_mask}
-    return vmsst(
-        model, batch, step, key, train, translation=with_bitranslation, contrastive=True, **bound, **likeness
-    )
+    return vmsst(model, batch, step, key, train, translation=with_bitranslation, contrastive=True, **bound, **likeness)
 
 
 vmsst_contrastive.needs_whole_batch = True

@@ -6,7 +6,7 @@ import signal
 
 
 class StopRequest:
-    """``with StopRequest() as stop:`` the first SIGTERM or SIGINT sets ``stop.signal`` to its name and does not kill."""
+    """``with StopRequest() as stop:`` the first SIGTERM or SIGINT only sets ``stop.signal`` to its name."""
 
     def __init__(self):
         self.signal: str | None = None

@@ -1,4 +1,4 @@
-"""A run from a recipe's parts, fresh, resumed or warm-started: ``train`` is what ``python -m vmsst_jax.train`` calls."""
+"""A run from a recipe's parts, fresh, resumed or warm-started: ``train`` is what the command of that name calls."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
     copy = folder / "tokenizer.model"
     if copy.is_file() and hashlib.sha256(copy.read_bytes()).hexdigest() != saved["tokenizer"]["sha256"]:
         raise ValueError(
-            f"{copy} is not the vocabulary that the checkpoints in {folder} were trained with (its sha256 does not begin "
-            f"with {saved['tokenizer']['sha256'][:12]}): remove it, or train in another model directory"
+            f"{copy} is not the vocabulary that the checkpoints in {folder} were trained with (its sha256 does not "
+            f"begin with {saved['tokenizer']['sha256'][:12]}): remove it, or train in another model directory"
         )
     return checkpoints, saved
 
