@@ -27,8 +27,12 @@ def settings(
     return {"folders": folders, "languages": languages, "held_out": held_out}
 
 
+@gin.register("languages", module="tasks.gettext")
 def languages() -> tuple[str, ...]:
-    """The language codes that the task yields, English first; reads the catalogues if the settings name no codes."""
+    """The language codes that the task yields, English first; reads the catalogues if the settings name no codes.
+
+    In a recipe: `@gettext.languages()`.
+    """
     chosen = settings()
     if chosen["languages"] is not None:
         codes = set(chosen["languages"])

@@ -1,5 +1,8 @@
 """Registers `opus_92`: the paper's 92 languages of OPUS, one task per language and pivot, mixed by amount.
 
+`opus_4` is the part of it that holds only Arabic, English, Spanish and Turkish, for the paper's study with a stack per
+language.
+
 What is mixed comes from the table `opus_92.tsv` (languages, pivots, amounts, corpora, file patterns); its header says
 what in it is certain. The files lie under the gin setting `opus.data_root`, prepared beforehand (cleaned,
 de-duplicated, test sentences removed, shuffled): tab-separated, the pivot text first, the other language second.
@@ -12,6 +15,7 @@ Another table makes another mixture, from a module of your own:
 """
 
 import os
+from collections.abc import Sequence
 
 import gin
 import seqio
@@ -28,14 +32,20 @@ def settings(data_root: str | None = None) -> dict:
     return {"data_root": data_root}
 
 
+@gin.register("languages", module="tasks.opus")
 def languages(table: str = TABLE) -> tuple[str, ...]:
-    """The sorted codes of all languages in the table, pivots included: 92 for `opus_92`."""
+    """The sorted codes of all languages in the table, pivots included: 92 for `opus_92`.
+
+    In a recipe: `@opus.languages()`.
+    """
     rows = tables.read_table(table, _COLUMNS, "thousand_pairs")
     return tuple(sorted({row["language"] for row in rows} | {row["pivot"] for row in rows}))
 
 
-def register_table(name: str, table: str) -> seqio.Mixture:
+def register_table(name: str, table: str, only: Sequence[str] | None = None) -> seqio.Mixture:
     """Registers one task per row of `table`, `<name>_<pivot>_<language>`, and the mixture `name` of them all.
+
+    With `only`, a list of codes, rows with another language on either side are left out.
 
     The rates are the amounts, so that sampling is uniform over the pairs that the table counts. A pattern that
     matches no file below the data root is an error when the mixture is first read, and names the pattern.
@@ -45,6 +55,8 @@ def register_table(name: str, table: str) -> seqio.Mixture:
     """
     rates = []
     for row in tables.read_table(table, _COLUMNS, "thousand_pairs"):
+        if only is not None and not {row["pivot"], row["language"]} <= set(only):
+            continue
         task = f"{name}_{row['pivot']}_{row['language']}"
         files = _Files(row["files"])
         parallel.register_tsv(task, files, languages=(row["pivot"], row["language"]), pivot=row["pivot"], stream=True)
@@ -63,3 +75,4 @@ class _Files(os.PathLike):
 
 
 register_table("opus_92", TABLE)
+register_table("opus_4", TABLE, only=("ar", "en", "es", "tr"))

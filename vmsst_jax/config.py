@@ -6,40 +6,52 @@ registered here, before any recipe is parsed, and lives in an importable module,
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
 import functools
 import importlib
+import inspect
 import logging
 import pathlib
+import pkgutil
 import re
-import sys
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import gin
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-# Macros that a command line may set although no recipe mentions them.
+TRAIN = "vmsst_jax.training.run.train"
+# Macros that are read here, before any recipe could refer to them.
 FREE_MACROS = ("TASK_MODULES",)
+# What recipes include isn't a recipe by itself.
+INCLUDES = "include"
+
+_folders: list[pathlib.Path] = []  # where `include` statements are looked up; set by `configure`
 
 
-def recipe_folders(search_paths: list[str] = ()) -> list[pathlib.Path]:
+def recipe_folders(search_paths: Sequence[str] = ()) -> list[pathlib.Path]:
     """Where recipes are looked for, in this order: here, the given folders, the recipes that ship with the package."""
     shipped = PACKAGE / "recipes"
     shipped = shipped if shipped.is_dir() else PACKAGE.parent / "gin"  # a wheel; a checkout
     return [pathlib.Path.cwd(), *(pathlib.Path(p) for p in search_paths if p), shipped]
 
 
-def find_recipe(name: str, folders: list[pathlib.Path]) -> pathlib.Path:
-    """The first of ``folders`` that has recipe ``name``; ValueError with the closest names where none has it."""
+def find_recipe(name: str, folders: Sequence[pathlib.Path]) -> pathlib.Path:
+    """The first of ``folders`` that has the file ``name``; ValueError with the closest recipes where none has it."""
     for folder in folders:
         if (folder / name).is_file():
             return folder / name
-    known = sorted({str(f.relative_to(d)) for d in folders[1:] for f in d.rglob("*.gin")})
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:8]
+    # The current folder may be anything, a home with millions of files for instance: only its own files are suggested.
+    known = {f.name for f in folders[0].glob("*.gin")}
+    known |= {f.relative_to(d).as_posix() for d in folders[1:] for f in d.rglob("*.gin")}
+    recipes = [path for path in known if path.startswith(INCLUDES) == name.startswith(INCLUDES)]
     looked = ", ".join(map(str, folders))
-    raise ValueError(f"no recipe {name!r} in {looked}; did you mean {' or '.join(close) or 'another folder'}?")
+    raise ValueError(f"no recipe {name!r} in {looked}{_suggest(name, recipes)}")
 
 
-def short_bindings(arguments: list[str]) -> list[str]:
+def short_bindings(arguments: Sequence[str]) -> list[str]:
     """``--gin.NAME=VALUE`` -> ``NAME = VALUE``. ValueError for any other argument."""
     bindings = []
     for argument in arguments:
@@ -56,10 +68,14 @@ def register() -> None:
     from vmsst_jax import objectives, sharding
     from vmsst_jax.benchmarks import in_training
     from vmsst_jax.data import parallel
+    from vmsst_jax.data.tokenizer import Tokenizer
     from vmsst_jax.models import output_layer, t5
+    from vmsst_jax.models.vmsst import ModelConfig
     from vmsst_jax.objectives import bitranslation, contrastive, vmsst
     from vmsst_jax.training import loop, optimizers, run, schedules, validation
 
+    _spell_out(run.model, ModelConfig)
+    _spell_out(parallel.train_sentencepiece, Tokenizer.train)
     for item in (
         *(t5.T5Config, output_layer.OutputOptions, run.model),
         *(optimizers.adafactor, optimizers.adamw, optimizers.adam),
@@ -73,88 +89,196 @@ def register() -> None:
         gin.external_configurable(objectives.configured(function), module=function.__module__)
 
 
-def configure(recipes: list[str], bindings: list[str], search_paths: list[str] = ()):
-    """Parses recipes and bindings and returns the configured ``train`` function, ready to be called.
+def _spell_out(function: Callable, target: Callable) -> None:
+    """Names the options that ``function(**options)`` hands on to ``target``: gin takes any name for ``**options``."""
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    names = {p.name for p in own}
+    handed_on = [
+        p.replace(kind=p.KEYWORD_ONLY)
+        for p in inspect.signature(target).parameters.values()
+        if p.default is not p.empty and p.name not in names
+    ]
+    function.__signature__ = inspect.Signature([*own, *handed_on])
+
+
+def configure(recipes: Sequence[str], bindings: Sequence[str], search_paths: Sequence[str] = ()) -> functools.partial:
+    """Parses recipes and bindings and returns ``train`` with its arguments, ready to be called.
+
+    The arguments are evaluated, not run: ``.keywords`` of what comes back shows what a recipe means, for instance
+    ``.keywords["streams"][0].data.batch_size`` or ``.keywords["model"](num_languages)``, the module.
 
     ``TASK_MODULES`` (a list of module names) is found first and its modules imported, so that what they register can be
     bound in the same recipe. Raises ValueError with what was found and the closest known names for an unknown recipe,
     configurable, parameter, macro or module.
     """
+    from vmsst_jax.training import run
+
     if not recipes:
         raise ValueError("no recipe given: name one, as in --gin_file=quickstart.gin")
     register()
-    folders = recipe_folders(search_paths)
-    files = [str(find_recipe(name, folders)) for name in recipes]
-    for folder in reversed(folders):
-        gin.add_config_file_search_path(str(folder))
+    _folders[:] = recipe_folders(search_paths)
+    files = [str(find_recipe(name, _folders)) for name in recipes]
     gin.clear_config()
     _parse(files, bindings, skip_unknown=True)
-    for name in _macros().get("TASK_MODULES", ()):
+    for name in _task_modules():
         import_tasks(name)
     gin.clear_config()
-    _parse(files, bindings, skip_unknown=False)
-    _check_macros(bindings)
-    gin.finalize()
-    train = gin.get_configurable("vmsst_jax.training.run.train")
-    return functools.partial(train, config_text=gin.config_str(max_line_length=120))
+    parsed = _parse(files, bindings, skip_unknown=False)
+    text = gin.config_str(max_line_length=120)
+    given = [binding.split("=")[0].strip() for binding in bindings]
+    _check_macros(text, given, _texts(parsed))
+    _check_effect(text, given)
+    with _gin_errors(bindings):
+        gin.finalize()
+        arguments = gin.get_bindings(TRAIN)
+    wanted = {p.name for p in inspect.signature(run.train).parameters.values() if p.default is p.empty}
+    if missing := sorted(wanted - arguments.keys()):
+        raise ValueError(
+            f"{', '.join(recipes)}: nothing binds {', '.join(f'train.{name}' for name in missing)}; include a whole "
+            'recipe, as in include "quickstart.gin", and change what differs'
+        )
+    return functools.partial(run.train, **arguments, config_text=text)
 
 
 def import_tasks(name: str):
     """Imports a module that registers seqio tasks: one of ours by its short name ("gettext") or any importable one."""
-    if (PACKAGE.parent / "tasks" / f"{name}.py").is_file() or (PACKAGE / "tasks" / f"{name}.py").is_file():
+    from vmsst_jax import tasks
+
+    ours = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
+    if name in ours:
         return importlib.import_module(f"vmsst_jax.tasks.{name}")
-    if str(pathlib.Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(pathlib.Path.cwd()))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == name.split(".")[0]:
             raise ValueError(
-                f"TASK_MODULES names {name!r}, and no such module can be imported: put its folder on PYTHONPATH or run "
-                "from the folder that holds it"
+                f"TASK_MODULES names {name!r}, and no such module can be imported{_suggest(name, ours, '')} (a module "
+                "of your own is found from the folder that holds it, or by PYTHONPATH)"
             ) from error
         raise
 
 
-def _parse(files: list[str], bindings: list[str], skip_unknown: bool) -> None:
-    logging.disable(logging.ERROR)  # gin logs an error for every folder that it looks into in vain
+def _task_modules() -> Sequence[str]:
     try:
-        gin.parse_config_files_and_bindings(files, bindings, skip_unknown=skip_unknown, finalize_config=False)
-    except (ValueError, NameError, SyntaxError, OSError, AttributeError) as error:
-        text = re.sub(r"\s*\n\s*", " ", str(error)).strip()
-        raise ValueError(f"{text}{_closest(text)}") from error
+        names = gin.query_parameter("TASK_MODULES/macro.value")
+    except ValueError:  # it is not set
+        return ()
+    if isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+        return names
+    raise ValueError(f"""TASK_MODULES is {names!r}; wanted a list of module names, as in '["my_corpus"]'""")
+
+
+@gin.config.register_file_reader(lambda name: find_recipe(name, _folders).is_file())
+def _open_recipe(name: str):
+    """How gin finds what a recipe includes, once it has looked in the current folder."""
+    return open(find_recipe(name, _folders), encoding="utf-8")
+
+
+def _parse(files: Sequence[str], bindings: Sequence[str], skip_unknown: bool):
+    """Parses into gin's configuration; returns gin's record of the files and what they include."""
+    logging.disable(logging.ERROR)  # gin logs an error when it doesn't find an include at the first place
+    try:
+        with _gin_errors(bindings):
+            return gin.parse_config_files_and_bindings(
+                files, bindings, skip_unknown=skip_unknown, finalize_config=False
+            )
     finally:
         logging.disable(logging.NOTSET)
 
 
-def _closest(text: str) -> str:
-    """ ", did you mean ...?" for the names in gin's message that no configurable or parameter has."""
-    known = set()
-    for selector, configurable in gin.config._REGISTRY.items():
-        name = selector.split(".")[-1]
-        known.add(name)
-        known.update(f"{name}.{p}" for p in gin.config._get_cached_arg_spec(configurable.wrapped).args)
-    for word in re.findall(r"[A-Za-z_][\w.]*", text):
-        close = difflib.get_close_matches(word, known, n=3, cutoff=0.75)
-        if close and word not in known:
-            return f"; did you mean {' or '.join(close)}?"
-    return ""
+def _texts(parsed) -> Iterator[str]:
+    """The texts of all files in gin's record."""
+    for file in parsed:
+        yield find_recipe(file.filename, _folders).read_text("utf-8")
+        yield from _texts(file.includes)
 
 
-def _macros() -> dict:
-    """Macros that have plain values."""
-    return {
-        scope: parameters["value"]
-        for (scope, selector), parameters in gin.config._CONFIG.items()
-        if selector == "gin.macro" and "value" in parameters
-    }
+def _check_macros(text: str, given: Sequence[str], recipes: Iterable[str]) -> None:
+    """A macro that nothing reads is a misspelt one.
+
+    If it was ``given`` on the command line, the configuration ``text`` must refer to it. In a recipe it is enough that
+    some recipe does: a later one may have replaced what it was for.
+    """
+    reference = re.compile(r"%(\w[\w/]*)")
+    used = set(reference.findall(text))
+    mentioned = {name for recipe in recipes for name in reference.findall(recipe)}
+    for name in re.findall(r"^(\w[\w/]*) =", text, re.MULTILINE):
+        if name not in used and name not in FREE_MACROS and (name in given or name not in mentioned):
+            raise ValueError(f"no recipe given here uses {name}{_suggest(name, used)}")
 
 
-def _check_macros(bindings: list[str]) -> None:
-    """A macro that nothing reads is a misspelt one."""
-    keys = (reference.config_key for reference in gin.config.iterate_references(gin.config._CONFIG))
-    used = {scope for scope, selector in keys if selector == "gin.macro"}
-    for name in (b.split("=")[0].strip() for b in bindings):
-        if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) and name not in used and name not in FREE_MACROS:
-            close = difflib.get_close_matches(name, sorted(used), n=3, cutoff=0.5) or sorted(used)
-            raise ValueError(f"no recipe given here uses {name}; did you mean {' or '.join(close)}?")
+def _check_effect(text: str, given: Sequence[str]) -> None:
+    """A parameter ``given`` on the command line must belong to something that the configuration ``text`` refers to."""
+    for key in given:
+        name = key.rpartition(".")[0].split("/")[-1]
+        item = gin.config._REGISTRY.get_match(name) if name else None
+        if item is None or item.selector == TRAIN or not item.selector.startswith("vmsst_jax."):
+            continue  # a macro, or a setting that a task module reads by itself
+        if not re.search(rf"@[\w./]*\b{item.name}\b", text):
+            raise ValueError(f"{key} changes nothing: no recipe given here uses {name}")
+
+
+@contextlib.contextmanager
+def _gin_errors(bindings: Sequence[str]):
+    """What gin raises while it reads a configuration comes out as a ValueError that says where, and what is meant."""
+    try:
+        yield
+    except SyntaxError as error:
+        code = error.text or "\n".join(bindings).splitlines()[error.lineno - 1]
+        raise ValueError(f"{_place(error.filename, error.lineno, code)}: {_HOW_TO_WRITE}") from error
+    except tokenize.TokenError as error:
+        raise ValueError(f"a bracket or quotation mark is never closed; {_HOW_TO_WRITE}") from error
+    except (ValueError, ImportError, KeyError, TypeError) as error:
+        message = _explained(str(error))
+        if message is None:
+            raise
+        raise ValueError(message) from error
+
+
+_HOW_TO_WRITE = (
+    """can't be read; wanted NAME = VALUE, text in quotes (on a command line '"like this"'), True, False or None """
+    "with a capital"
+)
+
+
+def _explained(text: str) -> str | None:
+    """gin's error message in our words; None if it isn't one of gin's."""
+    if macro := re.match(r"No bindings specified for '(.+)/gin.macro'", text):
+        return f"the recipe needs {macro[1]}: give it by --gin.{macro[1]}=VALUE, text as '\"...\"'"
+    if called := re.search(r"\n  In call to configurable '(\w+)'", text):
+        if absent := re.search(r"No values supplied by Gin or caller for arguments: (\[.*\])", text):
+            return f"nothing binds {', '.join(f'{called[1]}.{name}' for name in ast.literal_eval(absent[1]))}"
+        return f"{called[1]}: {text[: called.start()]}"
+    if "\n  In " not in text:
+        return None
+    # The innermost place comes first: "what / In file F, line N / code / In ...".
+    what, place, *_ = text.split("\n  In ")
+    file = re.match(r'file "(.+)", line (\d+)', place)
+    where = _place(*file.groups(), "") if file else _place(None, 0, place.splitlines()[1])
+    what = what.strip(' ".')
+    return f"{where}: {what}{_closest(what)}"
+
+
+def _place(file: str | None, line: int, code: str) -> str:
+    return f"{file}, line {line}" if file else f"binding {code.strip()!r}"
+
+
+def _closest(what: str) -> str:
+    """The end of a message for the name that gin says it doesn't know."""
+    # gin has no public list of what is registered.
+    registry = gin.config._REGISTRY
+    if match := re.search(r"No configurable matching (?:reference )?'@?(?:\w+/)*([\w.]+)", what):
+        known = {registry.minimal_selector(selector) for selector, _ in registry.items()}
+        return _suggest(match[1], known, "; settings of tasks are known once TASK_MODULES names their module")
+    if match := re.search(r"Configurable '([\w.]+)' doesn't have a parameter named '(\w+)'", what):
+        return _suggest(match[2], inspect.signature(registry.get_match(match[1]).wrapped).parameters)
+    return "; write more of its module's name" if "Ambiguous selector" in what else ""
+
+
+def _suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of a message: the ``known`` names closest to ``name``, else ``otherwise`` or all of them."""
+    spelling = {k.lower(): k for k in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
+    if close:
+        return f"; did you mean {' or '.join(spelling[k] for k in close)}?"
+    return f"; known are {', '.join(spelling.values())}" if otherwise is None else otherwise

@@ -75,7 +75,7 @@ def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
 
 
 def stack_axes(path: tuple[str, ...]) -> int:
-    """How many leading axes of the parameter at ``path`` stack equal sets: scanned ``layers``, a ``stack`` of models."""
+    """How many leading axes of the parameter at ``path`` stack equal sets: scanned ``layers``, ``stack`` of models."""
     return path.count("layers") + path.count("stack")
 
 

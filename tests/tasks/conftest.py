@@ -8,7 +8,7 @@ def registry():
     """The seqio module; what a test registers is removed after it."""
     import seqio
 
-    from vmsst_jax.tasks import common_crawl, gettext, opus  # noqa: F401  (what they register stays)
+    from vmsst_jax.tasks import common_crawl, gettext, local_sets, opus  # noqa: F401  (what they register stays)
 
     before = {kind: set(kind.names()) for kind in (seqio.TaskRegistry, seqio.MixtureRegistry)}
     yield seqio

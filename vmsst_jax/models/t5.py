@@ -85,6 +85,14 @@ def dense(features: int, init, dtype, name: str) -> nn.Dense:
     return nn.Dense(features, use_bias=False, kernel_init=init, dtype=dtype, param_dtype=jnp.float32, name=name)
 
 
+def tied_kernel(embedding):
+    """The output layer of T5 1.0, where it is the token table: [V, D] -> kernel [D, V].
+
+    T5 divides the decoder's states by sqrt(D) before that product; here the kernel carries the factor.
+    """
+    return embedding.T * embedding.shape[1] ** -0.5
+
+
 class RMSNorm(nn.Module):
     """Scales each vector to unit root mean square, then by a learned vector: [..., D] -> [..., D]."""
 

@@ -1,0 +1,36 @@
+# `make quickstart` and `make test` need Python 3.11 to 3.13 with venv, and PyPI; nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN = $(VENV)/bin
+# The tested versions are for 3.11; other Pythons resolve from the ranges in pyproject.toml.
+CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
+
+.PHONY: quickstart test test-parity lint clean
+
+quickstart: $(VENV)/quickstart.done
+	$(BIN)/python -m vmsst_jax.train --gin_file=quickstart.gin
+
+test: $(VENV)/test.done
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not parity"
+
+# The live comparison with PyTorch and transformers, which `make test` replaces by stored arrays.
+test-parity: $(VENV)/parity.done
+	$(BIN)/python -m pytest -m parity
+
+lint: $(VENV)/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+$(VENV)/%.done: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[$*]'
+	touch $@
+
+# Only a CPU build is wanted; the named version keeps pip from choosing one with CUDA where a CPU wheel is at hand.
+$(VENV)/parity.done: $(VENV)/test.done
+	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[parity]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache build dist *.egg-info
