@@ -210,12 +210,14 @@ def _check_macros(text: str, given: Sequence[str], recipes: Iterable[str]) -> No
 def _check_effect(text: str, given: Sequence[str]) -> None:
     """A parameter ``given`` on the command line must belong to something that the configuration ``text`` refers to."""
     for key in given:
-        name = key.rpartition(".")[0].split("/")[-1]
+        owner = key.rpartition(".")[0]
+        scope, _, name = owner.rpartition("/")
         item = gin.config._REGISTRY.get_match(name) if name else None
         if item is None or item.selector == TRAIN or not item.selector.startswith("vmsst_jax."):
             continue  # a macro, or a setting that a task module reads by itself
-        if not re.search(rf"@[\w./]*\b{item.name}\b", text):
-            raise ValueError(f"{key} changes nothing: no recipe given here uses {name}")
+        within = re.escape(scope + "/") if scope else r"(?:[\w.]+/)*"
+        if not re.search(rf"@{within}(?:\w+\.)*{item.name}\b", text):
+            raise ValueError(f"{key} changes nothing: no recipe given here uses {owner}")
 
 
 @contextlib.contextmanager

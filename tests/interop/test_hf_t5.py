@@ -61,7 +61,8 @@ def test_stacked_layers_are_in_order(weights):
         (lambda w: w.update({"lm_head.weight": w["lm_head.weight"].T}), r"lm_head.weight has shape \(16, 48\), wanted"),
         (lambda w: w.update({"shared.weight": np.ones((48, 8))}), r"shared.weight has shape \(48, 8\)"),
         (lambda w: w.pop("shared.weight"), "no shared.weight among"),
-        (lambda w: [w.pop(k) for k in list(w) if k.startswith("encoder.")], r"encoder.\*: wanted, absent"),
+        (lambda w: [w.pop(k) for k in list(w) if k.startswith("encoder.")], "encoder.final_layer_norm.weight: wanted"),
+        (lambda w: [w.pop(k) for k in list(w) if k.startswith("decoder.")], "lm_head.weight: found, but unknown"),
     ],
 )
 def test_what_does_not_fit_is_named(weights, change, message):
@@ -78,3 +79,16 @@ def test_parameters_that_transformers_has_no_name_for(weights):
         hf_t5.decoder_state_dict(decoder)
     assert "layers_0/condition/hidden/kernel: found, but unknown" in str(error.value)
     assert "layers_1/encoder_decoder_attention/out/kernel: wanted, absent" in str(error.value)
+
+
+def test_contradictory_parameters_are_not_written(weights):
+    params = hf_t5.encoder_params(weights, scan_layers=True)
+    out = params["layers"]["attention"]["out"]
+    out["kernel"] = out["kernel"].swapaxes(1, 2)
+    with pytest.raises(
+        ValueError, match=r"encoder.block.2.layer.0.SelfAttention.o.weight is \(24, 16\), wanted \(16, 24\)"
+    ):
+        hf_t5.encoder_state_dict(params)
+    out["kernel"] = out["kernel"].swapaxes(1, 2)[:2]
+    with pytest.raises(ValueError, match="differ in number: .*'attention/out/kernel': 2"):
+        hf_t5.encoder_state_dict(params)

@@ -14,12 +14,16 @@ def size(params):
 
 
 def init(module, seed=0):
-    return models.init_params(module, jax.random.key(seed))
+    return jax.jit(models.init_params, static_argnums=0)(module, jax.random.key(seed))
+
+
+def apply(module, params, *args, method=None):
+    """module.apply under jit: op by op these models take seconds each."""
+    return jax.jit(lambda p, *a: module.apply({"params": p}, *a, method=method))(params, *args)
 
 
 def per_sentence_nll(module, params, batch, conditions):
-    weights = jnp.ones(conditions.shape[:2])
-    return module.apply({"params": params}, batch, conditions, weights, method="reconstruct")[1]
+    return apply(module, params, batch, conditions, np.ones(conditions.shape[:2], np.float32), method="reconstruct")[1]
 
 
 @pytest.mark.parametrize("condition", ["bgt_linear", "output_only", "memory2"])
@@ -42,8 +46,7 @@ def test_decoder_is_causal(tiny_model):
     stack = {k: v for k, v in params["decoder"].items() if not k.startswith("logits")}
     x = jax.random.normal(jax.random.key(0), (2, 7, 16))
     c = jax.random.normal(jax.random.key(1), (2, 32))
-    before = decoder.apply({"params": stack}, x, condition=c)
-    after = decoder.apply({"params": stack}, x.at[:, 4].add(1.0), condition=c)
+    before, after = (apply(decoder, stack, inputs, c) for inputs in (x, x.at[:, 4].add(1.0)))
     np.testing.assert_array_equal(before[:, :4], after[:, :4])
     assert np.all(np.abs(before[:, 4:] - after[:, 4:]).max(-1) > 1e-4)
 
@@ -53,9 +56,9 @@ def test_embedding_ignores_padding_and_neighbours(tiny_model):
     params = init(module)
     tokens = np.array([[7, 8, 9, 1], [5, 1, 0, 0]], np.int32)
     padded = np.pad(tokens, ((0, 0), (0, 9)))
-    apply = lambda t: module.apply({"params": params}, t, method="embed")  # noqa: E731
-    np.testing.assert_allclose(apply(tokens), apply(padded), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(apply(tokens)[1:], apply(tokens[1:, :2]), rtol=1e-5, atol=1e-6)
+    whole = apply(module, params, tokens, method="embed")
+    np.testing.assert_allclose(whole, apply(module, params, padded, method="embed"), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(whole[1:], apply(module, params, tokens[1:, :2], method="embed"), rtol=1e-5, atol=1e-6)
 
 
 def test_groups_of_widths_change_nothing(tiny_model, make_batch):
@@ -63,7 +66,7 @@ def test_groups_of_widths_change_nothing(tiny_model, make_batch):
     params = init(module)
     whole, grouped = make_batch(groups=1), make_batch(groups=4)
     for method in ("semantic_posterior", "language_posterior"):
-        a, b = (module.apply({"params": params}, batch, method=method) for batch in (whole, grouped))
+        a, b = (apply(module, params, batch, method=method) for batch in (whole, grouped))
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), a, b)
     z = jax.random.normal(jax.random.key(1), (2, 16, 32))
     a, b = (per_sentence_nll(module, params, batch, z) for batch in (whole, grouped))
@@ -79,11 +82,12 @@ def test_reconstruct_keeps_sentence_order(tiny_model, make_batch):
     rows = [row for group in batch["tokens"] for row in group]
     for i in (0, 5, 15):
         tokens = rows[batch["slot"][i]][None]
-        inputs = module.apply({"params": params}, tokens, batch["lang"][i : i + 1], method="decoder_inputs")
+        inputs = apply(module, params, tokens, batch["lang"][i : i + 1], method="decoder_inputs")
         for p in range(2):
             decoder = models.vmsst.ConditionalDecoder(module.config.t5, 32)
-            args = ((inputs,), (z[p, i][None],), (tokens,), (jnp.ones(1),))
-            _, alone = decoder.apply({"params": params["decoder"]}, *args)
+            table = params["token_embedder"]["embedding"]
+            args = ((inputs,), (z[p, i][None],), (tokens,), (jnp.ones(1),), table)
+            _, alone = apply(decoder, params["decoder"], *args)
             np.testing.assert_allclose(nll[p, i], alone[0][0], rtol=1e-5)
 
 
@@ -101,8 +105,8 @@ def test_scanned_layers_equal_a_loop(tiny_model, make_batch):
 
     scanned = stacked(params)
     assert jax.tree.map(jnp.shape, scanned) == jax.tree.map(jnp.shape, init(scan))
-    a, grads_a = jax.value_and_grad(lambda p: loss(loop, p))(params)
-    b, grads_b = jax.value_and_grad(lambda p: loss(scan, p))(scanned)
+    a, grads_a = jax.jit(jax.value_and_grad(lambda p: loss(loop, p)))(params)
+    b, grads_b = jax.jit(jax.value_and_grad(lambda p: loss(scan, p)))(scanned)
     np.testing.assert_allclose(a, b, rtol=1e-6)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4), stacked(grads_a), grads_b)
 
@@ -112,11 +116,11 @@ def test_hidden_states_are_numbered_from_the_embeddings(tiny_model):
         module = tiny_model("contrastive", scan_layers=scan)
         params = init(module)
         tokens = np.array([[7, 8, 9, 1]], np.int32)
-        states = module.apply({"params": params}, tokens, method="hidden_states")
+        states = apply(module, params, tokens, method="hidden_states")
         assert len(states) == 3
         np.testing.assert_array_equal(states[0], params["token_embedder"]["embedding"][tokens])
         pooled = states[-1].mean(axis=1) @ params["semantic_mean"]["kernel"]
-        embedding = module.apply({"params": params}, tokens, method="embed")
+        embedding = apply(module, params, tokens, method="embed")
         np.testing.assert_allclose(pooled, embedding, rtol=1e-4, atol=1e-5)
 
 
@@ -124,11 +128,11 @@ def test_routed_stacks_use_the_language_s_own(tiny_model, make_batch):
     """Two language encoders equal running each alone on its languages' sentences."""
     module, batch = tiny_model(encoder_of_language=(0, 1, 0)), make_batch()
     params = init(module)
-    mu, _ = module.apply({"params": params}, batch, method="language_posterior")
+    mu, _ = apply(module, params, batch, method="language_posterior")
     plain = tiny_model()
     for which in (0, 1):
         one = {**params, "language_encoder": jax.tree.map(lambda x, i=which: x[i], params["language_encoder"]["stack"])}
-        alone, _ = plain.apply({"params": one}, batch, method="language_posterior")
+        alone, _ = apply(plain, one, batch, method="language_posterior")
         mine = np.isin(batch["lang"], [lang for lang, e in enumerate((0, 1, 0)) if e == which])
         np.testing.assert_allclose(mu[mine], alone[mine], rtol=1e-4, atol=1e-5)
         assert np.abs(mu[~mine] - alone[~mine]).max() > 1e-3
@@ -140,7 +144,7 @@ def test_language_reaches_the_language_encoder_unless_switched_off(tiny_model, m
     for mode, changes in (("add", True), ("prepend", True), ("none", False)):
         module = tiny_model(enc_lang=mode)
         params = init(module)
-        a, b = (module.apply({"params": params}, x, method="language_posterior")[0] for x in (batch, other))
+        a, b = (apply(module, params, x, method="language_posterior")[0] for x in (batch, other))
         assert (np.abs(a - b).max() > 1e-4) == changes
         assert "language_tags" not in params or changes
 
@@ -163,12 +167,34 @@ def test_factored_output_saves_what_the_paper_counts(tiny_model, k):
     assert plain - factored == (d + 2 * k) * v - (d * v + (d + 2 * k) * d)
 
 
+def test_tied_output_reads_the_embeddings(tiny_model, make_batch):
+    """The same loss as a matrix of its own that holds the scaled embeddings; k V fewer parameters."""
+    tied, plain, batch = tiny_model(tied_output=True), tiny_model(), make_batch()
+    params = init(tied)
+    assert size(init(plain)) - size(params) == 16 * 50
+    kernel = params["token_embedder"]["embedding"].T / 4.0  # sqrt(D) = 4
+    untied = {**params, "decoder": {**params["decoder"], "logits_dense": {"kernel": kernel}}}
+    z = jax.random.normal(jax.random.key(1), (1, 16, 32))
+    a, b = per_sentence_nll(tied, params, batch, z), per_sentence_nll(plain, untied, batch, z)
+    np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_bfloat16_stays_close_to_float32(tiny_model, make_batch):
+    batch = make_batch()
+    exact, rounded = tiny_model(), tiny_model(dtype="bfloat16")
+    params = init(exact)
+    a, b = (apply(m, params, batch)[0] for m in (exact, rounded))
+    assert a.dtype == b.dtype == jnp.float32
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(init(rounded)))
+    np.testing.assert_allclose(a, b, rtol=0.02)
+
+
 def test_shared_encoder_has_one_stack_and_two_roles(tiny_model, make_batch):
     module = tiny_model(shared_encoder=True)
     params = init(module)
     assert "language_encoder" not in params
-    mu, _ = module.apply({"params": params}, make_batch(), method="language_posterior")
-    sem, _ = module.apply({"params": params}, make_batch(), method="semantic_posterior")
+    mu, _ = apply(module, params, make_batch(), method="language_posterior")
+    sem, _ = apply(module, params, make_batch(), method="semantic_posterior")
     assert np.abs(mu - sem).max() > 1e-3
 
 

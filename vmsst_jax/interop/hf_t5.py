@@ -78,34 +78,28 @@ def model_params(state_dict: Mapping, *, scan_layers: bool = False) -> dict:
     ``decoder/logits_dense`` is there only if the output layer has weights of its own; where it is absent from
     ``state_dict`` or equals the token table, it is tied to it (see ``models.t5.tied_kernel`` for T5 1.0's scaling).
     """
-    shared = state_dict.get("shared.weight")
-    if shared is None:
+    if "shared.weight" not in state_dict:
         raise ValueError(f"no shared.weight among {len(state_dict)} names, the first being {sorted(state_dict)[:5]}")
-    shared = np.asarray(shared)
-    head = state_dict.get("lm_head.weight")
-    stacks = {name: f"{name}." for name in MODULES if any(k.startswith(f"{name}.") for k in state_dict)}
-    outside = [
-        k for k in state_dict if k not in ("shared.weight", "lm_head.weight") and not k.startswith((*stacks.values(),))
-    ]
-    untied = [
-        prefix + copy
-        for prefix in stacks.values()
-        for copy in COPIES
-        if prefix + copy in state_dict and not np.array_equal(state_dict[prefix + copy], shared)
-    ]
-    if outside or untied or "encoder" not in stacks:
-        missing = [] if "encoder" in stacks else ["encoder.*"]
-        raise ValueError(_report("the T5 model", missing, outside, [f"{k} differs from shared.weight" for k in untied]))
+    shared = np.asarray(state_dict["shared.weight"])
+    stacks = ["encoder"] + ["decoder"] * any(k.startswith("decoder.") for k in state_dict)
+    known = {"shared.weight"} | ({"lm_head.weight"} if "decoder" in stacks else set())
+    unknown = [k for k in state_dict if k not in known and k.split(".")[0] not in stacks]
+    copies = [f"{stack}.{copy}" for stack in stacks for copy in COPIES if f"{stack}.{copy}" in state_dict]
+    problems = [f"{k} differs from shared.weight" for k in copies if not np.array_equal(state_dict[k], shared)]
+    if unknown or problems:
+        raise ValueError(_report("the T5 model", [], unknown, problems))
+
     params = {"token_embedder": {"embedding": shared}}
-    for name, prefix in stacks.items():
-        params[name] = _stack_params(name, state_dict, prefix, scan_layers)
-        width, found = params[name][f"{name}_norm"]["scale"].shape[0], shared.shape
-        if found[1:] != (width,):
-            raise ValueError(f"shared.weight has shape {found}, but the {name} is {width} wide")
-    if head is not None and not np.array_equal(head, shared):
-        if np.shape(head) != shared.shape:
-            raise ValueError(f"lm_head.weight has shape {np.shape(head)}, wanted {shared.shape} as shared.weight has")
-        params["decoder"]["logits_dense"] = {"kernel": np.asarray(head).T}
+    for stack in stacks:
+        params[stack] = _stack_params(stack, state_dict, f"{stack}.", scan_layers)
+        width = params[stack][f"{stack}_norm"]["scale"].shape[0]
+        if shared.ndim != 2 or shared.shape[1] != width:
+            raise ValueError(f"shared.weight has shape {shared.shape}, but the {stack} is {width} wide")
+    head = np.asarray(state_dict.get("lm_head.weight", shared))
+    if head.shape != shared.shape:
+        raise ValueError(f"lm_head.weight has shape {head.shape}, wanted {shared.shape} as shared.weight has")
+    if not np.array_equal(head, shared):
+        params["decoder"]["logits_dense"] = {"kernel": head.T}
     return params
 
 
@@ -150,12 +144,16 @@ def _stack_state_dict(stack: str, params: Mapping, prefix: str) -> dict[str, np.
     params = dict(params)
     if (scanned := params.pop("layers", None)) is not None:
         scanned = _flatten(scanned)
-        for i in range(len(next(iter(scanned.values())))):
+        lengths = {name: len(x) for name, x in scanned.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the stacked layers of this {stack} differ in number: {lengths}")
+        for i in range(max(lengths.values())):
             params[f"layers_{i}"] = _nest({name: x[i] for name, x in scanned.items()})
     flat = _flatten(params)
     layers = sum(name.startswith("layers_") for name in params)
     names = stack_names(stack, layers, any(name.endswith("wi_0/kernel") for name in flat))
     _check_names(f"this {stack}", "", names, flat)
+    _check_shapes(stack, flat, {ours: prefix + theirs for ours, theirs in names.items()})
     return {prefix + theirs: flat[ours].T for ours, theirs in names.items()}
 
 

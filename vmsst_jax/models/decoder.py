@@ -55,6 +55,7 @@ class ConditionalDecoder(nn.Module):
     ``condition`` says how c enters: "bgt_linear" through a linear map in every layer and beside the hidden state at the
     output layer, "output_only" there only, "memory2" through cross-attention over c's vectors (each ``embed_dim`` wide)
     and at the output layer. ``factored_output`` narrows [h ; c] to D before the product with the vocabulary.
+    ``tied_output`` takes the token embeddings as the kernel of h, scaled by D^-1/2 as T5 1.0 does, instead of its own.
     ``size`` > 1 keeps one stack per entry and routes each row; the output layer is shared.
     """
 
@@ -62,6 +63,7 @@ class ConditionalDecoder(nn.Module):
     condition_dim: int
     condition: str = "bgt_linear"
     factored_output: bool = False
+    tied_output: bool = False
     size: int = 1
     output: OutputOptions = OutputOptions()
 
@@ -80,7 +82,8 @@ class ConditionalDecoder(nn.Module):
             init = t5.fan_in_normal(c.embed_dim, truncated=True)
         else:
             self.logits_latent = Kernel((self.condition_dim, c.vocab_size), init)
-        self.logits_dense = Kernel((c.embed_dim, c.vocab_size), init)
+        if not self.tied_output:
+            self.logits_dense = Kernel((c.embed_dim, c.vocab_size), init)
 
     def hidden(self, inputs, condition, which, deterministic: bool):
         """inputs [R, L, D] (shifted right), condition [R, C] -> [R, L, D]."""
@@ -96,22 +99,23 @@ class ConditionalDecoder(nn.Module):
         order = ("condition", "memory", "memory_mask", "deterministic")  # nn.vmap takes positions only
         return choose(self.stack(inputs, *(kwargs.get(name) for name in order)), which)
 
-    def __call__(self, inputs, condition, targets, weights, which=None, deterministic: bool = True):
+    def __call__(self, inputs, condition, targets, weights, table, which=None, deterministic: bool = True):
         """Tuples over groups: inputs [R, L, D], condition [R, C], targets [R, L], weights [R], which [R] or None.
 
+        ``table`` [V, D]: the token embeddings, read where the output is tied.
         Returns (weighted sum of losses, tuple of each row's negative log-likelihood [R]); see ``weighted_nll``.
         """
         which = which or (None,) * len(inputs)
         groups = zip(inputs, condition, which, strict=True)
         h = tuple(self.hidden(x, c, w, deterministic) for x, c, w in groups)
         options = self.output._replace(dtype=self.config.dtype)
+        w_h = t5.tied_kernel(table) if self.tied_output else self.logits_dense()
         if not self.factored_output:
-            kernels = self.logits_dense(), self.logits_latent()
-            return weighted_nll(h, tuple(condition), *kernels, targets, weights, options)
+            return weighted_nll(h, tuple(condition), w_h, self.logits_latent(), targets, weights, options)
         narrow = tuple(
             self.logits_down(x) + self.logits_down_latent(c)[:, None] for x, c in zip(h, condition, strict=True)
         )
-        return weighted_nll(narrow, (None,) * len(h), self.logits_dense(), None, targets, weights, options)
+        return weighted_nll(narrow, (None,) * len(h), w_h, None, targets, weights, options)
 
 
 class Kernel(nn.Module):

@@ -43,6 +43,7 @@ class ModelConfig:
       dec_lang: "tag" starts decoding with the target language's vector, "none" with the padding piece ("no dec. l.e.").
       decoder_cond: how the latent vectors enter the decoder, see ``ConditionalDecoder``.
       factored_output: the ablation "fact.".
+      tied_output: the output layer reads the token embeddings (T5 1.0) instead of a matrix of its own (mT5, T5 1.1).
       shared_encoder: the ablation "1 enc.": one stack in both roles.
       encoder_of_language: which of several language encoders serves each language id; () is one encoder for all.
       decoder_of_language: likewise for decoders.
@@ -57,6 +58,7 @@ class ModelConfig:
     dec_lang: str = "tag"
     decoder_cond: str = "bgt_linear"
     factored_output: bool = False
+    tied_output: bool = False
     shared_encoder: bool = False
     encoder_of_language: tuple[int, ...] = ()
     decoder_of_language: tuple[int, ...] = ()
@@ -151,6 +153,7 @@ class TranslationModel(SentenceEncoder):
             condition_dim,
             condition=c.decoder_cond,
             factored_output=c.factored_output,
+            tied_output=c.tied_output,
             size=max(c.decoder_of_language) + 1 if c.decoder_of_language else 1,
             output=c.output,
         )
@@ -189,8 +192,8 @@ class TranslationModel(SentenceEncoder):
             ws.append(w_rows[rows].reshape(-1))
             if self.config.decoder_of_language:
                 which.append(jnp.repeat(np.asarray(self.config.decoder_of_language)[lang[rows]], passes))
-        decoder = decoder or self.decoder
-        total, nll = decoder(tuple(inputs), tuple(cs), tuple(targets), tuple(ws), tuple(which), deterministic)
+        decoder, table = decoder or self.decoder, self.token_embedder.embedding
+        total, nll = decoder(tuple(inputs), tuple(cs), tuple(targets), tuple(ws), table, tuple(which), deterministic)
         nll = jnp.concatenate([x.reshape(-1, passes) for x in nll])
         return total, nll[batch["slot"]].T
 

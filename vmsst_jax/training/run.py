@@ -27,6 +27,7 @@ FREE_BINDINGS = (
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
     *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.evaluators", "train.reports", "train.model_dir"),
     *("MODEL_DIR", "TRAIN_STEPS", "TASK_MODULES", "OutputOptions.chunk_bytes", "train.mesh"),
+    *("DATA_DIR", "local_sets.data_dir", "opus.data_root"),
 )
 
 
