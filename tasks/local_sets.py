@@ -9,8 +9,8 @@ The setting `local_sets.data_dir` names the folder. Each task is a folder of its
 
 in every language whose file is there and isn't empty (`zh-cn` counts as zh, `pt-br` as pt). A tenth of the English
 texts is the "validation" split of all tasks, by a hash of the text. The rates of the mixture are the sizes, so sampling
-is uniform over pairs. A pair's id is a hash of the task's name, the language and both texts. Importing this module opens
-no file.
+is uniform over pairs. A pair's id is a hash of the task's name, the language and both texts. Importing this module
+opens no file.
 """
 
 import functools

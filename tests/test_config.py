@@ -54,7 +54,7 @@ def test_the_next_recipe_starts_afresh():
             "gettext.folder = ['x']",
             "Configurable 'gettext' doesn't have a parameter named 'folder'; did you mean folders?",
         ),
-        ("opus.data_root = 'x'", "settings of tasks are known once TASK_MODULES names their module"),
+        ("unheard_of.data_root = 'x'", "settings of tasks are known once TASK_MODULES names their module"),
         ("TRAIN_STEP = 4", "no recipe given here uses TRAIN_STEP; did you mean TRAIN_STEPS?"),
         ("train_steps = 4", "no recipe given here uses train_steps; did you mean TRAIN_STEPS?"),
         ("LANGUAGES = %CODES", "the recipe needs CODES: give it by --gin.CODES=VALUE"),

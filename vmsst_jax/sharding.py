@@ -22,6 +22,9 @@ RULES = {"embed": "fsdp", "heads": "model", "mlp": "model", "vocab": "model"}
 # The last two components of a parameter's path -> its logical axes, without leading stack axes.
 LOGICAL_AXES = {
     ("token_embedder", "embedding"): ("vocab", "embed"),
+    ("position_embedder", "embedding"): (None, "embed"),
+    ("token_type_embedder", "embedding"): (None, "embed"),
+    ("language_embedder", "embedding"): (None, "embed"),
     ("language_tags", "embedding"): (None, "embed"),
     ("decoder_tags", "embedding"): (None, "embed"),
     ("query", "kernel"): ("embed", "heads"),
@@ -38,6 +41,9 @@ LOGICAL_AXES = {
     ("semantic_logvar", "kernel"): ("embed", None),
     ("language_mean", "kernel"): ("embed", None),
     ("language_logvar", "kernel"): ("embed", None),
+    ("pooler", "kernel"): ("embed", None),
+    ("dense", "kernel"): ("embed", None),
+    ("linear", "kernel"): ("embed", None),
     ("logits_dense", "kernel"): ("embed", "vocab"),
     ("logits_latent", "kernel"): ("embed", "vocab"),
     ("logits_down", "kernel"): ("embed", None),

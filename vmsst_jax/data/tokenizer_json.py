@@ -43,18 +43,19 @@ class JsonTokenizer(FramedTokenizer):
         bare = tokenizer.encode(probe, add_special_tokens=False).ids
         framed = tokenizer.encode(probe).ids
         at = next(i for i in range(len(framed) + 1) if framed[i : i + len(bare)] == bare)
-        pad_token = pad_token or padding.get("pad_token") or next((p for p in PADS if _id(tokenizer, p) is not None), None)
+        pad_token = pad_token or padding.get("pad_token")
+        pad_token = pad_token or next((piece for piece in PADS if tokenizer.token_to_id(piece) is not None), None)
         super().__init__(serialized, framed[:at], framed[at + len(bare) :], pad_token=pad_token)
         self._tokenizer = tokenizer
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
-        pad_id = _id(tokenizer, pad_token) if pad_token else None
+        pad_id = tokenizer.token_to_id(pad_token) if pad_token else None
         if pad_id is None:
             raise ValueError(
                 f"{origin} has no padding piece {pad_token or 'named ' + ' or '.join(PADS)}: name it in "
                 "tokenizer_config.json (pad_token)."
             )
         self.pad_id = pad_id
-        self.unk_id = next((i for i in (_id(tokenizer, u) for u in UNKNOWNS) if i is not None), None)
+        self.unk_id = next((i for i in map(tokenizer.token_to_id, UNKNOWNS) if i is not None), None)
 
     @classmethod
     def from_bytes(cls, serialized: bytes, pad_token: str | None = None, origin: str = "the given bytes"):
@@ -94,8 +95,8 @@ def wordpiece(vocabulary: bytes, settings: dict | None = None, origin: str = "th
     names = {name: _text(settings.get(name) or piece) for name, piece in names.items()}
     if missing := [piece for piece in names.values() if piece not in ids]:
         raise ValueError(
-            f"{origin} ({len(pieces)} lines) lacks the special pieces {', '.join(missing)}: not a WordPiece vocabulary, "
-            "which has one piece a line."
+            f"{origin} ({len(pieces)} lines) lacks the special pieces {', '.join(missing)}: not a WordPiece "
+            "vocabulary, which has one piece a line."
         )
     tokenizers = _library()
     tokenizer = tokenizers.Tokenizer(
@@ -108,7 +109,8 @@ def wordpiece(vocabulary: bytes, settings: dict | None = None, origin: str = "th
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = tokenizers.decoders.WordPiece()
-    tokenizer.add_special_tokens([*names.values(), *(p for p in [_text(settings.get("mask_token") or "[MASK]")] if p in ids)])
+    mask = _text(settings.get("mask_token") or "[MASK]")
+    tokenizer.add_special_tokens([*names.values(), *([mask] if mask in ids else [])])
     cls, sep = names["cls_token"], names["sep_token"]
     tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
@@ -132,10 +134,6 @@ def check_json(serialized: bytes, origin: str) -> dict:
 def _text(token) -> str:
     """A special piece as tokenizer_config.json has it: a string, or an object with the string as "content"."""
     return token["content"] if isinstance(token, dict) else token
-
-
-def _id(tokenizer, piece: str) -> int | None:
-    return tokenizer.token_to_id(piece)
 
 
 def _library():

@@ -6,21 +6,26 @@ import dataclasses
 
 import numpy as np
 
-KINDS = ("contrastive", "bitranslation", "vmsst")
+KINDS = ("contrastive", "bitranslation", "vmsst", "encoder")
 
 
 def build(kind: str, config):
-    """The module of ``kind`` from a ``ModelConfig`` or its ``describe`` dictionary (as checkpoints keep it).
+    """The module of ``kind`` from its configuration or its ``describe`` dictionary (as checkpoints keep it).
 
+    The configuration of "encoder" is a ``TextEncoderConfig``, that of the other kinds a ``ModelConfig``.
     Raises ValueError for an unknown kind or field.
     """
-    from vmsst_jax.models import t5, vmsst
+    from vmsst_jax.models import t5, text_encoder, vmsst
     from vmsst_jax.models.output_layer import OutputOptions
 
-    classes = dict(zip(KINDS, (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst), strict=True))
+    modules = (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst, text_encoder.TextEncoder)
+    classes = dict(zip(KINDS, modules, strict=True))
     if kind not in classes:
         raise ValueError(f"model kind is {kind!r}; known kinds are {', '.join(KINDS)}")
-    if isinstance(config, dict):
+    if kind == "encoder":
+        if isinstance(config, dict):
+            config = text_encoder.TextEncoderConfig.from_json(config)
+    elif isinstance(config, dict):
         nested = {"t5": t5.T5Config(**config["t5"]), "output": OutputOptions(**config["output"])}
         config = vmsst.ModelConfig(**{**config, **nested})
     return classes[kind](config)
@@ -28,10 +33,13 @@ def build(kind: str, config):
 
 def describe(module) -> dict:
     """The inverse of ``build``: {"kind": ..., "config": ...}, ready for JSON."""
-    kinds = dict(zip(("SentenceEncoder", "TranslationModel", "Vmsst"), KINDS, strict=True))
+    kinds = dict(zip(("SentenceEncoder", "TranslationModel", "Vmsst", "TextEncoder"), KINDS, strict=True))
+    kind = kinds[type(module).__name__]
+    if kind == "encoder":
+        return {"kind": kind, "config": module.config.to_json()}
     config = {f.name: getattr(module.config, f.name) for f in dataclasses.fields(module.config)}
     config |= {"t5": dataclasses.asdict(config["t5"]), "output": config["output"]._asdict()}
-    return {"kind": kinds[type(module).__name__], "config": config}
+    return {"kind": kind, "config": config}
 
 
 def example_batch(pairs: int = 2, length: int = 4) -> dict:

@@ -249,7 +249,8 @@ def run_layers(layer_class, config: T5Config, num_layers: int, x, *args, determi
     """
     if config.remat != "none":
         policy = REMAT_POLICIES[config.remat]
-        layer_class = nn.remat(layer_class, policy=policy, prevent_cse=not config.scan_layers, static_argnums=-1)
+        last = len(args) + 2  # `deterministic`, counted from self; Flax doesn't understand -1
+        layer_class = nn.remat(layer_class, policy=policy, prevent_cse=not config.scan_layers, static_argnums=last)
     if not config.scan_layers:
         states = []
         for i in range(num_layers):

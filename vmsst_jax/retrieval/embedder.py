@@ -69,9 +69,11 @@ class Embedder:
     """Embeds sentences with ``module.apply({"params": params}, tokens, method="embed")``.
 
     Args:
-      module: a Flax module with the method ``embed``: tokens int32 [B, L], 0 = padding -> float32 [B, D].
+      module: a Flax module with the method ``embed``: tokens int32 [B, L] -> float32 [B, D]. Padding is its ``pad_id``,
+        0 where it has none.
       params: its parameters, on the device or mesh where they are to be used.
-      tokenizer: ``encode(texts, max_length) -> (list of int32 arrays ending in eos, number truncated)``, ``sha256``.
+      tokenizer: ``encode(texts, max_length) -> (list of int32 arrays ending in eos, number truncated)``, ``sha256``,
+        ``pad_id``, which must be the module's.
       languages: the table of the languages in training, ``codes``.
       embedding: {"pooling", "layer", "normalize", "prefix", "max_length"} as the checkpoint keeps it: ``prefix`` is put
         before every sentence, ``normalize`` makes every vector unit length.
@@ -106,6 +108,11 @@ class Embedder:
             )
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
+        if tokenizer.pad_id != (pad_id := getattr(module, "pad_id", 0)):
+            raise ValueError(
+                f"the tokenizer pads with {tokenizer.pad_id}, the model with {pad_id}: padding would be read as text. "
+                "Give the model's own tokenizer, or set the model's pad_id to the tokenizer's"
+            )
         self.batch_size, self.mesh = batch_size, mesh
         self.widths = tuple(_doubling(NARROWEST, self.max_length))
         self.counts = {"sentences": 0, "empty": 0, "truncated": 0}
@@ -118,7 +125,8 @@ class Embedder:
 
         # Replicated, so that every process of a multi-host run can read the result.
         self._embed = jax.jit(embed, out_shardings=NamedSharding(mesh, PartitionSpec()) if mesh else None)
-        example = jax.ShapeDtypeStruct((1, self.widths[0]), np.int32)
+        # The widest rows: a max_length that the model has no positions for fails here.
+        example = jax.ShapeDtypeStruct((1, self.widths[-1]), np.int32)
         self.dim: int = jax.eval_shape(embed, params, example).shape[-1]
 
     def with_params(self, params) -> Embedder:
@@ -137,7 +145,7 @@ class Embedder:
     ) -> np.ndarray:
         """Embeds sentences: float32 [len(texts), D], row i = sentence i.
 
-        Sentences beyond ``max_length`` tokens are truncated, empty ones embedded as the end-of-sentence token alone;
+        Sentences beyond ``max_length`` tokens are truncated, empty ones embedded as their special tokens alone;
         both are counted in ``counts`` and reported once through ``logging``.
 
         Args:
@@ -188,7 +196,7 @@ class Embedder:
             members = np.flatnonzero(bucket == b)
             for start in range(0, len(members), rows):
                 chosen = members[start : start + rows]
-                tokens = np.zeros((rows, width), np.int32)
+                tokens = np.full((rows, width), self.tokenizer.pad_id, np.int32)
                 for r, i in enumerate(chosen):
                     tokens[r, : len(ids[i])] = ids[i]
                 tokens[len(chosen) :] = tokens[len(chosen) - 1]  # any sentence will do: the rows are dropped
@@ -206,7 +214,7 @@ class Embedder:
             logger.warning("some sentences have more than %d tokens and are truncated", self.max_length)
             self._reported.add("truncated")
         if empty and "empty" not in self._reported:
-            logger.warning("some sentences are empty; their embedding is that of the end-of-sentence token alone")
+            logger.warning("some sentences are empty; their embedding is that of the special tokens alone")
             self._reported.add("empty")
 
     def describe(self) -> dict:

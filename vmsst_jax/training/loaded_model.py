@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import os
 from typing import Any
@@ -12,8 +11,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from vmsst_jax import models, sharding
+from vmsst_jax.data import tokenizers
 from vmsst_jax.data.languages import Languages
-from vmsst_jax.data.tokenizer import Tokenizer
 from vmsst_jax.training import checkpoint_files as files
 from vmsst_jax.training.checkpoint_files import CheckpointError
 from vmsst_jax.training.orbax_noise import quiet_orbax
@@ -26,7 +25,7 @@ class LoadedModel:
     Attributes:
       module: the Flax module, ``module.apply({"params": params}, tokens, method="embed")``.
       params: its parameters.
-      tokenizer: its own.
+      tokenizer: its own, of one of the kinds in ``vmsst_jax.data.tokenizers``.
       languages: those it was trained on.
       embedding: how its sentence embeddings are made: {"pooling", "layer", "normalize", "prefix", "max_length"}.
       host: all that was saved beside the arrays.
@@ -36,7 +35,7 @@ class LoadedModel:
 
     module: Any
     params: Any
-    tokenizer: Tokenizer
+    tokenizer: Any
     languages: Languages
     embedding: dict
     host: dict
@@ -108,12 +107,7 @@ def _read_params(item: epath.Path, mesh):
 
 
 def _tokenizer(saved: dict, place):
-    if saved["kind"] != "sentencepiece":
-        raise CheckpointError(f"{place} was trained with a tokenizer of kind {saved['kind']!r}; known: sentencepiece.")
-    tokenizer = Tokenizer.from_bytes(base64.b64decode(saved["model"]))
-    if tokenizer.sha256 != saved["sha256"]:
-        raise CheckpointError(
-            f"The tokenizer in {place} has the sha256 {tokenizer.sha256}, but the one the model was trained with had "
-            f"{saved['sha256']}. The checkpoint was changed; restore it from a copy."
-        )
-    return tokenizer
+    try:
+        return tokenizers.from_record(saved, str(place))
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None

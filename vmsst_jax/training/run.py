@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import pathlib
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from vmsst_jax import models, runtime, sharding
+from vmsst_jax.data import tokenizers
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
@@ -123,7 +123,7 @@ def train(
     mesh, folder = mesh(), pathlib.Path(model_dir)
     checkpoints, saved = open_checkpoints(folder, saving, config_text)
     table = Languages(saved["languages"] if saved else languages)
-    vocabulary = Tokenizer.from_bytes(base64.b64decode(saved["tokenizer"]["model"])) if saved else tokenizer()
+    vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else tokenizer()
     module = model(len(table))
     check_vocabulary(module, vocabulary)
     embedding = {"pooling": "mean", "layer": None, "normalize": False, "prefix": "", "max_length": max_length}
@@ -142,19 +142,23 @@ def train(
     log = Log(folder, rhythm.steps, start, quiet=not runtime.is_main_process())
     log.say(overview.text(context, target, streams, opened, rhythm, start))
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
+    settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start}
+    drive(context, current, feeds, checkpoints, log, evaluators, reports, config_text, settings)
+
+
+def drive(context: RunContext, current, feeds, checkpoints, log: Log, evaluators, reports, config_text: str, settings):
+    """Runs the loop with its ``settings``, then the reports, and closes everything however that ends."""
     fixed = host_record(context, config_text)
+
+    def host():
+        return {**fixed, "data": {feed.name: feed.batches.state() for feed in feeds}}
+
+    def evaluate(now, step):
+        return {name: score for evaluator in evaluators for name, score in evaluator(context, now, step).items()}
+
     try:
         current, stopped = loop.fit(
-            current,
-            feeds,
-            rhythm=rhythm,
-            schedule=schedule,
-            seed=seed,
-            checkpoints=checkpoints,
-            host=lambda: {**fixed, "data": {feed.name: feed.batches.state() for feed in feeds}},
-            evaluate=lambda now, step: {k: v for e in evaluators for k, v in e(context, now, step).items()},
-            log=log,
-            start=start,
+            current, feeds, checkpoints=checkpoints, host=host, evaluate=evaluate, log=log, **settings
         )
         if not stopped:
             write_reports(reports, context, current, log)
@@ -224,11 +228,7 @@ def host_record(context: RunContext, config_text: str) -> dict:
     return {
         "model": models.describe(context.module),
         "languages": list(context.languages.codes),
-        "tokenizer": {
-            "kind": "sentencepiece",
-            "sha256": vocabulary.sha256,
-            "model": base64.b64encode(vocabulary.serialized).decode(),
-        },
+        "tokenizer": tokenizers.to_record(vocabulary),
         "embedding": context.embedding,
         "gin": config_text,
     }
