@@ -53,13 +53,20 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_model_flags(flags: argparse.ArgumentParser, batch_size: int) -> None:
-    """--checkpoint, --step, --max_length, --batch_size: which model embeds, and how."""
+    """--checkpoint, --step, --max_length, --batch_size and more: which model embeds, and how."""
     flags.add_argument(
         "--checkpoint",
         required=True,
         metavar="DIR",
-        help="a model directory, its checkpoints folder or one step folder",
+        help="a model directory, its checkpoints folder or one step folder; or a model of another project in any form "
+        "that vmsst_jax.convert reads, which is converted on first use",
     )
+    flags.add_argument(
+        "--cache_dir",
+        metavar="DIR",
+        help="where converted models and the vectors of searched files are kept; without it beside the originals",
+    )
+    add_embedding_flags(flags)
     flags.add_argument("--step", type=step, help="a step number or `best`; without it the last checkpoint")
     flags.add_argument(
         "--max_length",
@@ -70,6 +77,39 @@ def add_model_flags(flags: argparse.ArgumentParser, batch_size: int) -> None:
     flags.add_argument(
         "--batch_size", type=positive, default=batch_size, metavar="N", help="sentences per device call (%(default)s)"
     )
+
+
+def add_embedding_flags(flags: argparse.ArgumentParser) -> None:
+    """--pooling, --layer, --skip_special_tokens, --prefix: what is said otherwise than in the model."""
+    flags.add_argument(
+        "--pooling", choices=("mean", "cls", "max", "mean_sqrt_len", "last", "pooler"), help="of an encoder's tokens"
+    )
+    flags.add_argument("--layer", type=natural, metavar="N", help="pool hidden state N of an encoder, 0 the embeddings")
+    flags.add_argument(
+        "--skip_special_tokens",
+        dest="pool_special",
+        action="store_const",
+        const=False,
+        help="leave <s>, </s> and their like out of the pooling",
+    )
+    flags.add_argument("--prefix", metavar="TEXT", help="put before every sentence, such as 'query: '")
+
+
+def embedding_flags(args: argparse.Namespace) -> dict:
+    """What ``add_embedding_flags`` read, as options of ``retrieval.embedder.load``."""
+    return {name: getattr(args, name) for name in ("pooling", "layer", "pool_special", "prefix")}
+
+
+def codes(text: str) -> list[str]:
+    """Language codes between commas, for ``type=``."""
+    return [code.strip() for code in text.split(",") if code.strip()]
+
+
+def natural(text: str) -> int:
+    """A whole number of at least 0, for ``type=``."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
 
 
 def positive(text: str) -> int:

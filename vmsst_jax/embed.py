@@ -32,7 +32,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     store.check_output(args.output, args.overwrite)
     text = store.scan(args.input)
     runtime.start()
-    model = embedder.load(args.checkpoint, args.step, max_length=args.max_length, batch_size=args.batch_size)
+    model = embedder.load(
+        args.checkpoint,
+        args.step,
+        max_length=args.max_length,
+        batch_size=args.batch_size,
+        cache_dir=args.cache_dir,
+        **command.embedding_flags(args),
+    )
     about = store.embed_file(
         model, text, args.output, dtype=args.dtype, normalize=args.normalize, overwrite=args.overwrite
     )

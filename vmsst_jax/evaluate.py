@@ -15,7 +15,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_model_flags(flags, batch_size=128)
     flags.add_argument("--benchmark", required=True, metavar="NAME", help="e.g. tatoeba; a wrong name lists them all")
     flags.add_argument("--data_dir", required=True, metavar="DIR", help="the folder with the benchmark's files")
-    flags.add_argument("--languages", type=codes, metavar="A,B", help="only these; without it all that are there")
+    flags.add_argument(
+        "--languages", type=command.codes, metavar="A,B", help="only these; without it all that are there"
+    )
     flags.add_argument(
         "--output", metavar="DIR", help="for results.json; without it MODEL_DIR/evaluations/BENCHMARK/step_STEP"
     )
@@ -30,17 +32,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     suite.check(args.benchmark)
     runtime.start()
-    model = embedder.load(args.checkpoint, args.step, max_length=args.max_length, batch_size=args.batch_size)
+    model = embedder.load(
+        args.checkpoint,
+        args.step,
+        max_length=args.max_length,
+        batch_size=args.batch_size,
+        cache_dir=args.cache_dir,
+        **command.embedding_flags(args),
+    )
     output = Path(args.output) if args.output else report.default_output(model, args.benchmark)
     report.check_output(output, args.overwrite)
     result, table = suite.run(args.benchmark, model, args.data_dir, {"languages": args.languages})
     print(table)
     print(f"written to {report.write_results(output, result, model)}")
-
-
-def codes(text: str) -> list[str]:
-    """Language codes between commas, for ``type=``."""
-    return [code.strip() for code in text.split(",") if code.strip()]
 
 
 if __name__ == "__main__":

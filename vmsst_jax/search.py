@@ -21,16 +21,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument("--corpus", required=True, metavar="FILE", help="UTF-8 text, one sentence per line")
     flags.add_argument("--top_k", type=command.positive, default=5, metavar="K", help="lines per query (%(default)s)")
     flags.add_argument("--query", help="answer this one and end")
-    flags.add_argument(
-        "--cache_dir", metavar="DIR", help="where the lines' vectors are kept; without it beside the corpus"
-    )
     args = flags.parse_args(argv)
 
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import embedder, text_search
 
     runtime.start()
-    model = embedder.load(args.checkpoint, args.step, max_length=args.max_length, batch_size=args.batch_size)
+    model = embedder.load(
+        args.checkpoint,
+        args.step,
+        max_length=args.max_length,
+        batch_size=args.batch_size,
+        cache_dir=args.cache_dir,
+        **command.embedding_flags(args),
+    )
     lines = text_search.TextSearch(model, args.corpus, args.cache_dir)
     for queries in [[args.query]] if args.query is not None else typed() if sys.stdin.isatty() else piped():
         for query, hits in zip(queries, lines.search(queries, args.top_k), strict=True):

@@ -1,4 +1,4 @@
-"""Our post-norm encoder against stored outputs of transformers + PyTorch (goldens/, written by make_bert_goldens.py)."""
+"""Our post-norm encoder against stored outputs of transformers + PyTorch, written by make_bert_goldens.py."""
 
 import json
 import pathlib

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import vmsst_jax
-from vmsst_jax import sharding
+from vmsst_jax import models, sharding
+from vmsst_jax.models.bert import BertConfig
+from vmsst_jax.models.text_encoder import TextEncoderConfig
 from vmsst_jax.retrieval.embedder import Embedder
 
 
@@ -86,6 +88,31 @@ def test_many_devices_give_the_same(tiny):
     mesh = sharding.make_mesh(data=4, fsdp=2)
     params = jax.device_put(tiny.params, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
     np.testing.assert_allclose(make(tiny, params=params, mesh=mesh).encode(TEXTS), make(tiny).encode(TEXTS), atol=1e-6)
+
+
+class Letters:
+    """Tokenizer of XLM-R's kind: <s> = 0, padding = 1, </s> = 2, then one token per letter."""
+
+    pad_id, sha256 = 1, ""
+
+    def encode(self, texts, max_length):
+        rows = [[0, *(3 + ord(c) % 30 for c in t)][: max_length - 1] + [2] for t in texts]
+        return [np.array(row, np.int32) for row in rows], sum(len(t) + 2 > max_length for t in texts)
+
+
+def test_padding_is_the_tokenizers(tiny):
+    backbone = BertConfig(vocab_size=33, embed_dim=16, num_heads=2, mlp_dim=16, num_layers=1, max_positions=22)
+    module = models.build("encoder", TextEncoderConfig(backbone))
+    params = models.init_params(module, jax.random.key(0))
+    embedder = Embedder(module, params, Letters(), tiny.languages, tiny.embedding, batch_size=8)
+    alone = [
+        module.apply({"params": params}, row[None], method="embed")[0] for row in Letters().encode(TEXTS[:7], 20)[0]
+    ]
+    np.testing.assert_allclose(embedder.encode(TEXTS[:7]), alone, atol=2e-6)
+    with pytest.raises(ValueError, match="the tokenizer pads with 0, the model with 1"):
+        Embedder(module, params, tiny.tokenizer, tiny.languages, tiny.embedding)
+    with pytest.raises(ValueError, match="rows of 21 tokens, but the position table serves 20"):
+        Embedder(module, params, Letters(), tiny.languages, tiny.embedding, max_length=21)
 
 
 def test_edges(tiny):

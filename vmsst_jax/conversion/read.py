@@ -201,11 +201,15 @@ def _beside(path: Path, given: str | None, name: str) -> Path:
 
 
 def _t5x(path: Path, settings: Settings) -> Model:
-    if settings.tokenizer is None:
+    folder = t5x.find(path)
+    beside = (place / name for place in (folder, folder.parent) for name in tokenizers.SENTENCEPIECE_FILES)
+    file = settings.tokenizer or next((file for file in beside if file.is_file()), None)
+    if file is None:
         raise ValueError(
-            f"{path} is a T5X checkpoint, which holds no tokenizer: give its SentencePiece model with --tokenizer"
+            f"{path} is a T5X checkpoint, which holds no tokenizer: give its SentencePiece model with --tokenizer, or "
+            f"put it there as {tokenizers.SENTENCEPIECE_FILES[0]}"
         )
-    tokenizer = tokenizers.load(settings.tokenizer, "mt5")
+    tokenizer = tokenizers.load(file, "mt5")
     config, params, sources, layout = read_t5.from_t5x(path)
     rows = params["backbone"]["token_embedder"]["embedding"].shape[0]
     return Model(

@@ -80,13 +80,20 @@ def _own(model: Model, folder: Path) -> None:
 
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
-        params=model.params,
+        params=_on_device(model.params),
         opt_state={},
         model_state={},
         key=jax.random.key_data(jax.random.key(0)),
     )
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(0, state, host_record(model))
+
+
+def _on_device(params: dict) -> dict:
+    """Moves arrays to JAX one by one, out of ``params`` itself: Orbax would copy all of numpy's at once."""
+    for name, value in params.items():
+        params[name] = _on_device(value) if isinstance(value, dict) else jax.device_put(value, may_alias=True)
+    return params
 
 
 def host_record(model: Model) -> dict:

@@ -24,6 +24,7 @@ DTYPES = {
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 # A header of a model with a million tensors has about 100 MB.
 LONGEST_HEADER = 100_000_000
+ALIGNMENT = 64
 
 
 class SafetensorsFile:
@@ -73,13 +74,16 @@ class SafetensorsFile:
 
 
 def read_array(path: Path, dtype: np.dtype, count: int, offset: int) -> np.ndarray:
-    """``count`` values from byte ``offset`` of a file."""
+    """``count`` values from byte ``offset`` of a file, in memory that JAX can take over without a copy."""
+    size = count * np.dtype(dtype).itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
     with path.open("rb") as file:
         file.seek(offset)
-        array = np.fromfile(file, np.dtype(dtype), count)
-    if len(array) != count:
-        raise ValueError(f"{path} is truncated: {count} values wanted at byte {offset}, {len(array)} are there")
-    return array
+        found = file.readinto(room[first : first + size])
+    if found != size:
+        raise ValueError(f"{path} is truncated: {size} bytes wanted at byte {offset}, {found} are there")
+    return room[first : first + size].view(dtype)
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:

@@ -66,5 +66,5 @@ def token_mask(tokens, pad_id: int, special_ids: tuple[int, ...] = ()):
     real = tokens != pad_id
     if not special_ids:
         return real
-    words = real & ~jnp.isin(tokens, jnp.asarray(special_ids, tokens.dtype))
+    words = real & ~jnp.isin(tokens, jnp.asarray(special_ids, jnp.int32))
     return jnp.where(words.any(axis=1, keepdims=True), words, real)

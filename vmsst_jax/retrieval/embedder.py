@@ -34,34 +34,51 @@ def load(
     *,
     max_length: int | None = None,
     batch_size: int = BATCH_SIZE,
+    cache_dir: str | os.PathLike | None = None,
+    pooling: str | None = None,
+    layer: int | None = None,
+    pool_special: bool | None = None,
+    prefix: str | None = None,
 ) -> Embedder:
     """Loads a trained model for embedding.
 
     Args:
-      path: a model directory, its ``checkpoints`` folder or one step folder.
+      path: a model directory, its ``checkpoints`` folder or one step folder; or a model of another project, which is
+        converted on first use (see ``conversion.cached``).
       step: a step number or "best"; None takes the last checkpoint.
-      max_length: most tokens of a sentence, eos included; None takes the checkpoint's own limit.
+      max_length: most tokens of a sentence, special ones included; None takes the checkpoint's own limit.
       batch_size: sentences per device call.
+      cache_dir: where converted models are kept; None keeps them beside the originals.
+      pooling, layer, pool_special, prefix: other than the checkpoint's own (see ``conversion.model.Settings``).
 
     Several local devices share each batch.
 
     Raises:
       FileNotFoundError, CheckpointError: from ``training.checkpoint.load_model``, where there is no such checkpoint.
+      ValueError: a model of another project that can't be read; a pooling or layer that this model doesn't have.
     """
+    from vmsst_jax import models
+    from vmsst_jax.conversion import cached
+    from vmsst_jax.conversion.model import Settings, with_settings
     from vmsst_jax.training import checkpoint
 
     mesh = sharding.make_mesh(devices=jax.local_devices()) if jax.local_device_count() > 1 else None
-    model = checkpoint.load_model(path, step=step, mesh=mesh)
+    model = checkpoint.load_model(cached.own_form(path, cache_dir), step=step, mesh=mesh)
+    described = model.host["model"]
+    settings = Settings(pooling=pooling, layer=layer, pool_special=pool_special, prefix=prefix)
+    special_ids = getattr(model.tokenizer, "special_ids", (1,))
+    config, embedding = with_settings(described["config"], model.embedding, described["kind"], settings, special_ids)
+    source = {"directory": str(model.directory), "step": model.step, "kind": described["kind"]}
     return Embedder(
-        model.module,
+        models.build(described["kind"], config),
         model.params,
         model.tokenizer,
         model.languages,
-        model.embedding,
+        embedding,
         max_length=max_length,
         batch_size=batch_size,
         mesh=mesh,
-        source={"directory": str(model.directory), "step": model.step, "kind": model.host["model"]["kind"]},
+        source=source | ({"origin": model.host["origin"]} if "origin" in model.host else {}),
     )
 
 
