@@ -81,8 +81,12 @@ class Model:
         from vmsst_jax.interop import trees
 
         shapes = {name: tuple(leaf.shape) for name, leaf in trees.flatten(self.params).items()}
+        own = self.origin["form"] == "vmsst_jax"
         rows = [("here", "shape", f"in {self.origin['path']}")]
-        rows += [(name, "x".join(map(str, shape)), self.sources.get(name, "-")) for name, shape in shapes.items()]
+        rows += [
+            (name, "x".join(map(str, shape)), self.sources.get(name, name if own else "-"))
+            for name, shape in shapes.items()
+        ]
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
         lines = [f"{a:{widths[0]}}  {b:>{widths[1]}}  {c}" for a, b, c in rows]
         if self.ignored:

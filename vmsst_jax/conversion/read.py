@@ -23,6 +23,11 @@ FORMS = {
 }
 # Where nothing says how long a text may be.
 DEFAULT_LENGTH = 512
+AS_A_START = (
+    "as train.init_checkpoint: backbone/encoder starts semantic_encoder and language_encoder, backbone/decoder the "
+    "decoder (cross-attention only with decoder_cond = 'memory2', logits_dense the output rows of its states), "
+    "token_embedder the one table; all else starts at random"
+)
 # Tokenizer files write numbers like 1e30 for "no limit".
 NO_LIMIT = 100_000
 
@@ -73,6 +78,8 @@ def read(path: str | os.PathLike, settings: Settings = Settings()) -> Model:
         model.config, model.embedding, model.kind, settings, getattr(model.tokenizer, "special_ids", (1,))
     )
     model.languages = settings.languages or model.languages
+    if "decoder" in model.params.get("backbone", {}):
+        model.notes.append(AS_A_START)
     return model
 
 
@@ -97,7 +104,7 @@ def _hugging_face(path: Path, settings: Settings) -> Model:
     weights = files.open_weights(path)
     if read_t5.is_released_vmsst(weights):
         return read_t5.released_vmsst(path, weights, settings)
-    config_json = read_json(path / CONFIG)
+    config_json = with_model_type(read_json(path / CONFIG))
     model_type = config_json.get("model_type")
     tokenizer = tokenizers.load(settings.tokenizer or path, model_type)
     kind, config = hf_config.config_from_hf(config_json)
@@ -157,7 +164,9 @@ def _xlm(path: Path, settings: Settings) -> Model:
     if not isinstance(params, dict):
         raise ValueError(f"{path} has no params beside its weights: not a checkpoint of XLM's trainer")
     tokenizer = _xlm_tokenizer(path, weights.extra.get("dico_id2word"), settings)
-    kind, config = hf_config.config_from_hf({"model_type": "xlm", **params})
+    table = weights.shapes.get("position_embeddings.weight")  # XLM has a constant for its rows, not a parameter
+    positions = {"max_position_embeddings": table[0]} if table else {}
+    kind, config = hf_config.config_from_hf({"model_type": "xlm", **params, **positions})
     notes = fit_vocabulary(config, weights.shapes, tokenizer)
     config["bert"]["pad_id"] = tokenizer.pad_id
     config = hf_encoder.fit_config(config, weights)
@@ -243,6 +252,19 @@ def _max_length(path: Path, config: dict) -> int:
     if (path / "tokenizer_config.json").is_file():
         said = read_json(path / "tokenizer_config.json").get("model_max_length") or NO_LIMIT
     return int(min(limit, said) if min(limit, said) < NO_LIMIT else DEFAULT_LENGTH)
+
+
+def with_model_type(config: dict) -> dict:
+    """``config`` with its "model_type", which old files only tell by the name of the "architectures"."""
+    if "model_type" in config:
+        return config
+    prefixes = {"XLMRoberta": "xlm-roberta", "Camembert": "camembert", "Roberta": "roberta", "DistilBert": "distilbert"}
+    prefixes |= {"Bert": "bert", "XLM": "xlm", "MT5": "mt5", "T5": "t5"}
+    for name in config.get("architectures") or []:
+        for prefix, family in prefixes.items():
+            if str(name).startswith(prefix):
+                return {**config, "model_type": family}
+    return config
 
 
 def read_json(path: Path) -> dict:

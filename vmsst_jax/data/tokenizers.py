@@ -153,10 +153,12 @@ def files(tokenizer) -> dict[str, bytes]:
 
 def config(tokenizer, max_length: int) -> dict[str, Any]:
     """The tokenizer_config.json beside ``files``."""
+    plain = {"model_input_names": ["input_ids", "attention_mask"]}  # token types are all 0, which is every default
+    pad = getattr(tokenizer, "options", {}).get("pad_token")
     names = {
         XlmTokenizer: ("XLMTokenizer", {"bos_token": "</s>", "do_lowercase_and_remove_accent": False}),
         XlmrTokenizer: ("XLMRobertaTokenizer", {}),
-        JsonTokenizer: ("PreTrainedTokenizerFast", {"pad_token": getattr(tokenizer, "options", {}).get("pad_token")}),
+        JsonTokenizer: ("PreTrainedTokenizerFast", {"pad_token": pad, **plain}),
         Tokenizer: ("T5Tokenizer", {"extra_ids": 0}),
     }
     cls, options = names[type(tokenizer)]

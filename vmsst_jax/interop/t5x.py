@@ -129,11 +129,11 @@ def read(path: str | os.PathLike) -> tuple[dict, str, dict[str, str]]:
         params[stack] = trees.nest({name: array for name, (array, _) in flat.items()})
     for name in rest:
         sources[name] = name
-        trees_update(params, name, checkpoint.read(name))
+        put(params, name, checkpoint.read(name))
     return params, layout, sources
 
 
-def trees_update(tree: dict, name: str, leaf) -> None:
+def put(tree: dict, name: str, leaf) -> None:
     """Puts ``leaf`` under the flat name into a nested dict."""
     *parents, last = name.split("/")
     for parent in parents:
@@ -191,7 +191,7 @@ def write(folder: str | os.PathLike, params: Mapping, layout: str, head_dim: int
     written: dict = {}
     for name, array in _in_layout(params, layout, head_dim).items():
         if array.ndim < 2:
-            trees_update(written, name, np.ascontiguousarray(array))
+            put(written, name, np.ascontiguousarray(array))
             continue
         path = f"target.{name.replace('/', '.')}"
         metadata = {"compressor": {"id": "gzip"}, "shape": list(array.shape), "chunks": _chunks(array)}
@@ -203,7 +203,7 @@ def write(folder: str | os.PathLike, params: Mapping, layout: str, head_dim: int
         }
         here = {**spec, "kvstore": {"driver": "file", "path": str(place / path)}}
         tensorstore.open(here, create=True, open=False).result().write(np.ascontiguousarray(array)).result()
-        trees_update(written, name, spec)
+        put(written, name, spec)
     state = {"step": np.asarray(step, np.int32), "param_states": {}}
     contents = {"version": VERSIONS[-1], "optimizer": {"target": written, "state": state}}
     (place / FILE).write_bytes(serialization.msgpack_serialize(contents))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from vmsst_jax.sharding import path_of
-from vmsst_jax.training import checkpoint, state
+from vmsst_jax.training import checkpoint, state, t5_start
 
 # Tables with a row per language: copied row by row, by language code.
 LANGUAGE_TABLES = ("language_tags/embedding", "decoder_tags/embedding")
@@ -22,7 +22,7 @@ def initial_state(module, optimizer, seed: int, mesh, init=None):
 
 
 def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str] = ()):
-    """The function (params) -> params that takes over the parameters of the run at ``path``.
+    """The function (params) -> params that takes over the parameters of the run, or of the imported T5, at ``path``.
 
     Raises ValueError if that run's vocabulary is another one; see ``copy_parameters`` for names and shapes.
     """
@@ -34,9 +34,15 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
             "tokenizer.model by sentencepiece_file.path"
         )
 
+    kind, backbone = source.host["model"]["kind"], source.host["model"]["config"].get("backbone")
+    if kind == "encoder" and backbone != "t5":
+        raise ValueError(f"{source.directory} is a {backbone} encoder: only a T5's parameters fit this model's stacks")
+
     def init(params):
         given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source.params)}
         flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
+        if kind == "encoder":
+            given = t5_start.parameters(source.params["backbone"], flat, tokenizer.vocab_size)
         for name in LANGUAGE_TABLES:
             if name in given and name in flat:
                 given[name] = rows_by_code(flat[name], given[name], languages.codes, source.languages.codes)
