@@ -55,9 +55,11 @@ def run(tmp_path, monkeypatch):
 
 
 def test_one_row_per_line(run, tmp_path, capsys):
-    flags = ("--step=best", "--max_length=7", "--batch_size=3", "--dtype=float16")
+    flags = ("--step=best", "--max_length=7", "--batch_size=3", "--dtype=float16", "--prefix=query: ", "--layer=0")
     done = run("one\n\nthree\u2028four\r\nfive".encode(), *flags)
-    assert done.code == 0 and done.loaded == {"path": "model", "step": "best", "max_length": 7, "batch_size": 3}
+    said = {"path": "model", "step": "best", "max_length": 7, "batch_size": 3, "prefix": "query: ", "layer": 0}
+    unsaid = dict.fromkeys(("cache_dir", "pooling", "pool_special"))
+    assert done.code == 0 and done.loaded == said | unsaid
     found = np.load(tmp_path / "out.npy")
     assert found.dtype == np.float16 and found[:, 0].tolist() == [3, 0, 10, 4]
     assert json.loads((tmp_path / "out.json").read_text())["rows"] == 4

@@ -177,6 +177,7 @@ def test_an_output_that_exists(bert_folder, tmp_path):
     [
         (["--layer=3"], r"layer is 3; this backbone has 0 \(embeddings\) to 2"),
         (["--pooling=pooler"], "needs a backbone with a pooler"),
+        (["--max_length=25"], "max_length is 25; this model has positions for 24 tokens"),
         (["--to=t5x"], "T5X has no form for a BERT-type model"),
         (["--to=sentence_transformers", "--skip_special_tokens"], "can't leave the special tokens out"),
     ],

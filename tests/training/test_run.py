@@ -128,7 +128,9 @@ def test_warm_start_takes_over_parameters(straight, run_recipe, tmp_path):
     options = ("TRAIN_STEPS=1", "train.evaluators=[]", "train.reports=[]", "warmup_rsqrt.base=1e-12")
     vocabulary = ("train.tokenizer=@sentencepiece_file", f'sentencepiece_file.path="{folder}/tokenizer.model"')
     started = run_recipe(tmp_path / "a", *options, *vocabulary, f'train.init_checkpoint="{folder}"')
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), params_of(started), params_of(folder))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), params_of(started), params_of(folder)
+    )
     with pytest.raises(ValueError, match=r"wi_0/kernel: \(16, 32\) in this model, \(16, 16\) in the checkpoint"):
         run_recipe(
             tmp_path / "b", *options, *vocabulary, f'train.init_checkpoint="{folder}"', "T5Config.mlp_dim=32"

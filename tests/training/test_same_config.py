@@ -71,11 +71,12 @@ def test_text_that_gin_never_writes_is_an_error(text):
 def test_gin_at_any_line_length():
     import gin
 
+    gin.clear_config()  # another test's recipe may have locked it
+
     @gin.configurable("same_config_test_function")
     def function(numbers=(), text="", table=None):
         return numbers, text, table
 
-    gin.clear_config()
     gin.bind_parameter("same_config_test_function.numbers", [0.5, *range(40), -1, 1e-9])
     gin.bind_parameter("same_config_test_function.text", "long words = in 'quotes' " * 20)
     gin.bind_parameter("same_config_test_function.table", {"a": (1, None), "b": {"c": [True]}})

@@ -106,8 +106,8 @@ def with_settings(config: dict, embedding: dict, kind: str, settings: Settings, 
     said = {name: value for name, value in said.items() if value is not None}
     if said and kind != "encoder":
         raise ValueError(
-            f"{', '.join(f'--{name}' for name in said)}: a {kind} model was trained with its own pooling, the mean of "
-            "the last layer; leave them out"
+            f"{' and '.join(said)} can't be chosen: a {kind} model was trained with its own pooling, the mean of all "
+            "tokens of the last layer. Leave the flags out"
         )
     if kind == "encoder":
         config = {**config, **said}

@@ -77,6 +77,9 @@ def read(path: str | os.PathLike, settings: Settings = Settings()) -> Model:
     model.config, model.embedding = with_settings(
         model.config, model.embedding, model.kind, settings, getattr(model.tokenizer, "special_ids", (1,))
     )
+    limit = position_limit(model.config)
+    if model.embedding["max_length"] > limit:
+        raise ValueError(f"max_length is {model.embedding['max_length']}; this model has positions for {limit} tokens")
     model.languages = settings.languages or model.languages
     if "decoder" in model.params.get("backbone", {}):
         model.notes.append(AS_A_START)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import hashlib
 from collections.abc import Sequence
 from itertools import chain
@@ -9,10 +10,10 @@ from itertools import chain
 import numpy as np
 
 
-class FramedTokenizer:
+class FramedTokenizer(abc.ABC):
     """Base of the tokenizers of foreign models; ``vmsst_jax.data.tokenizer.Tokenizer`` has the same interface.
 
-    A subclass sets the attributes below and defines ``pieces(texts) -> list of lists of ids`` and ``decode(ids)``.
+    A subclass sets the attributes below and defines ``pieces`` and ``decode``.
 
     Attributes:
       kind: the family, as checkpoints name it.
@@ -34,11 +35,13 @@ class FramedTokenizer:
         self.prefix_ids, self.suffix_ids = tuple(prefix_ids), tuple(suffix_ids)
         self.special_ids = tuple(sorted({*self.prefix_ids, *self.suffix_ids}))
 
+    @abc.abstractmethod
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        raise NotImplementedError
+        """N texts -> N lists of ids without special tokens."""
 
+    @abc.abstractmethod
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        raise NotImplementedError
+        """The text of one sentence's ids; special tokens vanish. IndexError for an id outside the vocabulary."""
 
     def encode_flat(self, texts: Sequence[str], max_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokenises many sentences into one flat array.

@@ -42,7 +42,9 @@ class JsonTokenizer(FramedTokenizer):
         probe = "a"
         bare = tokenizer.encode(probe, add_special_tokens=False).ids
         framed = tokenizer.encode(probe).ids
-        at = next(i for i in range(len(framed) + 1) if framed[i : i + len(bare)] == bare)
+        at = next((i for i in range(len(framed) + 1) if framed[i : i + len(bare)] == bare), None)
+        if at is None:
+            raise ValueError(f"{origin} turns {probe!r} into {framed}, which does not hold its pieces {bare}")
         pad_token = pad_token or padding.get("pad_token")
         pad_token = pad_token or next((piece for piece in PADS if tokenizer.token_to_id(piece) is not None), None)
         super().__init__(serialized, framed[:at], framed[at + len(bare) :], pad_token=pad_token)

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vmsst_jax.interop.trees import flatten, nest
+
 # Per stack: our module in a layer -> Hugging Face's in a block.
 MODULES = {
     "encoder": {
@@ -133,23 +135,23 @@ def _stack_params(stack: str, state_dict: Mapping, prefix: str, scan_layers: boo
     _check_names(f"the {stack}", prefix, names.values(), [k for k in given if k not in COPIES + UNUSED])
     flat = {ours: given[theirs].T for ours, theirs in names.items()}  # T leaves vectors alone
     _check_shapes(stack, flat, {ours: prefix + theirs for ours, theirs in names.items()})
-    tree = _nest(flat)
+    tree = nest(flat)
     if scan_layers:
-        layers = [_flatten(tree.pop(f"layers_{i}")) for i in range(len(blocks))]
-        tree["layers"] = _nest({name: np.stack([layer[name] for layer in layers]) for name in layers[0]})
+        layers = [flatten(tree.pop(f"layers_{i}")) for i in range(len(blocks))]
+        tree["layers"] = nest({name: np.stack([layer[name] for layer in layers]) for name in layers[0]})
     return tree
 
 
 def _stack_state_dict(stack: str, params: Mapping, prefix: str) -> dict[str, np.ndarray]:
     params = dict(params)
     if (scanned := params.pop("layers", None)) is not None:
-        scanned = _flatten(scanned)
+        scanned = {name: np.asarray(x) for name, x in flatten(scanned).items()}
         lengths = {name: len(x) for name, x in scanned.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"the stacked layers of this {stack} differ in number: {lengths}")
         for i in range(max(lengths.values())):
-            params[f"layers_{i}"] = _nest({name: x[i] for name, x in scanned.items()})
-    flat = _flatten(params)
+            params[f"layers_{i}"] = nest({name: x[i] for name, x in scanned.items()})
+    flat = {name: np.asarray(x) for name, x in flatten(params).items()}
     layers = sum(name.startswith("layers_") for name in params)
     names = stack_names(stack, layers, any(name.endswith("wi_0/kernel") for name in flat))
     _check_names(f"this {stack}", "", names, flat)
@@ -193,21 +195,3 @@ def _report(what: str, missing, unknown, problems) -> str:
     lines += [f"  {k}: found, but unknown here" for k in unknown]
     lines += [f"  {text}" for text in problems]
     return "\n".join(lines[:41] + ([f"  ... and {len(lines) - 41} more"] if len(lines) > 41 else []))
-
-
-def _flatten(tree: Mapping, path: str = "") -> dict[str, np.ndarray]:
-    flat = {}
-    for name, value in tree.items():
-        flat |= _flatten(value, f"{path}{name}/") if isinstance(value, Mapping) else {path + name: np.asarray(value)}
-    return flat
-
-
-def _nest(flat: Mapping) -> dict:
-    tree: dict = {}
-    for name, value in flat.items():
-        *parents, leaf = name.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
-    return tree
