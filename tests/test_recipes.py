@@ -261,7 +261,9 @@ def test_what_must_come_from_mt5(recipe, objective, taken):
 def test_starting_from_mt5_without_a_checkpoint_says_where_it_lies(tmp_path):
     bindings = ['VOCABULARY_FILE = "not/read"', f'MODEL_DIR = "{tmp_path}/run"']
     train = config.configure(["vmsst_24l.gin"], bindings)
-    with pytest.raises(ValueError, match="INIT_CHECKPOINT is not set: .*converted copy of mT5-Large.*gs://t5-data.*vmsst_jax.convert"):
+    with pytest.raises(
+        ValueError, match="INIT_CHECKPOINT is not set: .*converted copy of mT5-Large.*gs://t5-data.*vmsst_jax.convert"
+    ):
         train()
     assert not (tmp_path / "run").exists()
 

@@ -36,7 +36,8 @@ def test_the_wheel_works_on_its_own(tmp_path):
     for name in files:
         top, _, rest = name.partition("/")
         if top in ("vmsst_jax", "gin", "tasks"):
-            assert {"gin": f"vmsst_jax/recipes/{rest}", "tasks": f"vmsst_jax/tasks/{rest}"}.get(top, name) in names, name
+            packed = {"gin": f"vmsst_jax/recipes/{rest}", "tasks": f"vmsst_jax/tasks/{rest}"}.get(top, name)
+            assert packed in names, name
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
     empty = tmp_path / "empty"
     empty.mkdir()

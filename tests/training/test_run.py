@@ -132,9 +132,7 @@ def test_warm_start_takes_over_parameters(straight, run_recipe, tmp_path):
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), params_of(started), params_of(folder)
     )
     with pytest.raises(ValueError, match=r"wi_0/kernel: \(16, 32\) in this model, \(16, 16\) in the checkpoint"):
-        run_recipe(
-            tmp_path / "b", *options, *vocabulary, f'train.init_checkpoint="{folder}"', "T5Config.mlp_dim=32"
-        )
+        run_recipe(tmp_path / "b", *options, *vocabulary, f'train.init_checkpoint="{folder}"', "T5Config.mlp_dim=32")
 
 
 def test_warm_start_matches_languages_by_code(straight, run_recipe, tmp_path):
