@@ -47,7 +47,7 @@ def test_few_shapes(tiny):
     run = embedder._embed
     embedder._embed = lambda params, tokens: shapes.add(tokens.shape) or run(params, tokens)
     embedder.encode(TEXTS)
-    assert embedder.widths == (8, 16, 20)
+    assert embedder.widths == (8, 12, 16, 20)
     assert shapes == {(8, 8), (8, 16), (8, 20)}
     shapes.clear()
     embedder.encode(["dog"])

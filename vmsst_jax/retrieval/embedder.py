@@ -131,7 +131,7 @@ class Embedder:
                 "Give the model's own tokenizer, or set the model's pad_id to the tokenizer's"
             )
         self.batch_size, self.mesh = batch_size, mesh
-        self.widths = tuple(_doubling(NARROWEST, self.max_length))
+        self.widths = tuple(_growing(NARROWEST, self.max_length))
         self.counts = {"sentences": 0, "empty": 0, "truncated": 0}
         self._reported = set()
 
@@ -257,9 +257,12 @@ class Embedder:
         return digest.hexdigest()
 
 
-def _doubling(first: int, last: int) -> Iterator[int]:
+def _growing(first: int, last: int) -> Iterator[int]:
+    """first, 1.5 first, 2 first, 3 first, 4 first, ..., last: at most a third of a row is padding."""
     width = first
     while width < last:
         yield width
+        if width * 3 // 2 < last:
+            yield width * 3 // 2
         width *= 2
     yield last

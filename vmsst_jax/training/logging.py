@@ -95,7 +95,7 @@ class Meter:
 
     def __init__(self, log: Log, steps: int, log_every: int, start: int):
         self._log, self._steps, self._log_every = log, steps, log_every
-        self._pending = None
+        self._pending, self._cut_reported = None, False
         self._reset(time.monotonic(), 0.0)
         self._begun, self._first = time.monotonic(), start
 
@@ -130,9 +130,12 @@ class Meter:
         window["padded"] += info["padded_tokens"]
         self._log.advance()
         if step % self._log_every == 0 or step == self._steps:
-            self._report(step, stream, values, waited)
+            self._report(step, stream, values, waited, info.get("truncated", 0))
 
-    def _report(self, step: int, stream: str, values: dict, waited: float) -> None:
+    def _report(self, step: int, stream: str, values: dict, waited: float, truncated: int) -> None:
+        if truncated and not self._cut_reported:
+            self._cut_reported = True
+            self._log.say(f"{truncated:,} sentences so far have more tokens than max_length and are cut")
         now, window = time.monotonic(), self._window
         seconds = max(now - self._since, 1e-9)
         speed = {
