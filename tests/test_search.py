@@ -65,3 +65,11 @@ def test_typed_queries(asked, monkeypatch):
     monkeypatch.setattr("sys.stdin", typed)
     run()
     assert asked == [["one"], ["two"]]
+
+
+def test_an_empty_query(asked, capsys):
+    for query in ("", "  "):
+        with pytest.raises(SystemExit):
+            run(f"--query={query}")
+        assert "--query is empty; give a sentence" in capsys.readouterr().err
+    assert asked == []

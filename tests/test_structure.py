@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up; a part imports from its own floor and from those before it.
 FLOORS = [
-    {"runtime", "sharding", "command"},
+    {"checks", "runtime", "sharding", "command", "files"},
     {"interop"},
     {"data"},
     {"models", "objectives"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -36,7 +37,8 @@ def describe(error: BaseException) -> str:
     """The error's text; an operating system error without its number: ``FILE: No space left on device``."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+    # gin adds where in its own machinery an error passed by.
+    return re.sub(r"\n\s*In call to configurable .*", "", str(error))
 
 
 def _raised_here(error: BaseException) -> bool:

@@ -42,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         choices=("per_layer", "scanned", "unscanned"),
         help="of T5X's network files; without it the one the model came in, else per_layer",
     )
-    flags.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    flags.add_argument("--overwrite", action="store_true", help="replace a folder that this command wrote")
     args = flags.parse_args(argv)
 
     from vmsst_jax import runtime
     from vmsst_jax.conversion import read, write
     from vmsst_jax.conversion.model import Settings
 
-    write.check_output(args.output, args.overwrite)
+    write.check_output(args.output, args.overwrite, args.input)
     runtime.start()
     settings = Settings(
         tokenizer=args.tokenizer,

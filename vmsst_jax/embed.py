@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import embedder, store
 
-    store.check_output(args.output, args.overwrite)
+    store.check_output(args.output, args.input, args.overwrite)
     text = store.scan(args.input)
     runtime.start()
     model = embedder.load(

@@ -22,6 +22,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument("--top_k", type=command.positive, default=5, metavar="K", help="lines per query (%(default)s)")
     flags.add_argument("--query", help="answer this one and end")
     args = flags.parse_args(argv)
+    if args.query is not None and not args.query.strip():
+        raise ValueError("--query is empty; give a sentence")
 
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import embedder, text_search

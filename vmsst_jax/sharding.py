@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from vmsst_jax import checks
+
 AXES = ("data", "fsdp", "model")
 BATCH_AXES = ("data", "fsdp")
 
@@ -58,9 +60,13 @@ def make_mesh(data: int = -1, fsdp: int = 1, model: int = 1, devices=None) -> Me
     Raises ValueError where the sizes don't multiply to the number of devices.
     """
     devices = list(jax.devices() if devices is None else devices)
+    for name, size in {"fsdp": fsdp, "model": model}.items():
+        checks.whole(f"make_mesh.{name}", size)
     if data == -1:
         data = len(devices) // (fsdp * model)
-    if data * fsdp * model != len(devices) or min(data, fsdp, model) < 1:
+    else:
+        checks.whole("make_mesh.data", data)  # beside -1
+    if data * fsdp * model != len(devices):
         raise ValueError(
             f"mesh of data {data} x fsdp {fsdp} x model {model} needs {data * fsdp * model} devices, "
             f"{len(devices)} are here; change make_mesh.data, make_mesh.fsdp or make_mesh.model"

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import zipfile
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import vmsst_jax
 from vmsst_jax import convert
+from vmsst_jax.conversion import read, write
 from vmsst_jax.interop import files, safetensors_file, t5x
 from vmsst_jax.training import checkpoint
 
@@ -157,10 +159,64 @@ def test_a_failure_while_writing_leaves_nothing(bert_folder, tmp_path, monkeypat
     monkeypatch.setattr(safetensors_file, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
         run(tmp_path / "own", tmp_path / "out", "--to=hf")
-    with pytest.raises(OSError, match="No space left"):
-        run(tmp_path / "own", tmp_path / "own", "--to=hf", "--overwrite")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bert", "own"]
-    assert (tmp_path / "own" / "checkpoints" / "0").is_dir()
+    run(bert_folder, tmp_path / "out")
+    with pytest.raises(OSError, match="No space left.*; make room there.*/out'"):
+        run(tmp_path / "own", tmp_path / "out", "--to=hf", "--overwrite")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bert", "out", "own"]
+    assert (tmp_path / "out" / "checkpoints" / "0").is_dir()
+
+
+@pytest.mark.filterwarnings("ignore:.*was never awaited")  # Orbax leaves coroutines behind when a write fails
+@pytest.mark.parametrize("form", ["vmsst_jax", "t5x", "hf"])
+def test_a_full_disk(t5_folder, tmp_path, form, small_files):
+    """A limit on the size of files stands in for it."""
+    model = read.read(t5_folder)
+    small_files(1 << 10)
+    with pytest.raises(OSError) as caught:
+        write.write(model, tmp_path / "out", form)
+    assert caught.value.filename == str(tmp_path / "out")
+    assert "File too large; make room there" in str(caught.value) and len(str(caught.value)) < 300
+    assert [p.name for p in tmp_path.iterdir()] == [t5_folder.name]
+
+
+@pytest.fixture
+def small_files():
+    """A function that makes the system refuse files above a size, as a full disk would refuse them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("form", ["vmsst_jax", "hf"])
+def test_only_what_convert_wrote_is_replaced(bert_folder, tmp_path, form):
+    run(bert_folder, tmp_path / "out", f"--to={form}")
+    run(bert_folder, tmp_path / "out", f"--to={form}", "--overwrite")
+    for name in ("metrics.jsonl", "checkpoints/5/state"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("mine")
+        with pytest.raises(FileExistsError, match=f"convert did not write .*{name}.* is not replaced"):
+            run(bert_folder, tmp_path / "out", "--overwrite")
+        assert (tmp_path / "out" / name).read_text() == "mine"
+        (tmp_path / "out" / name).unlink()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_text("mine")
+    for output in (tmp_path / "photos", tmp_path / "photos" / "cat.png"):
+        with pytest.raises(FileExistsError, match="cat.png"):
+            run(bert_folder, output, "--overwrite")
+    assert (tmp_path / "photos" / "cat.png").read_text() == "mine"
+
+
+def test_input_and_output_do_not_overlap(bert_folder, tmp_path):
+    run(bert_folder, tmp_path / "own")
+    for source, output in (
+        (tmp_path / "own", tmp_path / "own"),
+        (tmp_path / "own" / "checkpoints" / "0", tmp_path / "own"),
+        (tmp_path / "own", tmp_path / "own" / "checkpoints"),
+    ):
+        with pytest.raises(ValueError, match="are in each other; give another --output"):
+            run(source, output, "--overwrite")
+    assert checkpoint.read_host(tmp_path / "own")
 
 
 def test_an_output_that_exists(bert_folder, tmp_path):

@@ -1,4 +1,5 @@
 import json
+import resource
 import subprocess
 import sys
 
@@ -105,6 +106,26 @@ def test_refusals(tmp_path, examples, tokenizer, languages):
         file.truncate(1000)
     with pytest.raises(ValueError, match=r"tokens\.npy is missing or damaged"):
         TokenCache.open(tmp_path / "cache", tokenizer, languages)
+
+
+@pytest.mark.parametrize("damage", ["", '{"format": 1, "pai', "[]", '{"format": 1}', '{"format": 0}'])
+def test_damaged_meta(tmp_path, examples, tokenizer, languages, damage):
+    TokenCache.build(examples[:5], tokenizer, languages, LENGTH, tmp_path / "cache")
+    (tmp_path / "cache" / "meta.json").write_text(damage)
+    with pytest.raises(ValueError, match=r"meta\.json is damaged or of another version .*: remove the folder .*cache"):
+        TokenCache.open(tmp_path / "cache", tokenizer, languages)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, examples, tokenizer, languages):
+    """A limit on the size of files stands in for it; what is buffered fails once more when it is closed."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large; make room there.*cache'"):
+            TokenCache.build(examples, tokenizer, languages, LENGTH, tmp_path / "cache")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
 
 
 def test_training_from_a_cache_needs_no_tensorflow():

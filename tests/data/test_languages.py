@@ -22,16 +22,17 @@ def test_unknown_code_lists_the_known_and_the_closest():
 
 
 @pytest.mark.parametrize(
-    ("codes", "error", "message"),
+    ("codes", "message"),
     [
-        ([], ValueError, "at least one"),
-        (["en", "de", "en"], ValueError, "twice in one table: en"),
-        (["en", " de"], ValueError, "white space"),
-        (["en", ""], ValueError, "empty"),
-        (["en", 3], TypeError, "found 3 of type int"),
-        ("en", TypeError, "found one string"),
+        ([], "at least one"),
+        (["en", "de", "en"], "twice in one table: en"),
+        (["en", " de"], "white space"),
+        (["en", ""], "empty"),
+        (["en", 3], "found 3 of type int"),
+        ("en", "'en', one string; wanted a list"),
+        (5, "5, a int; wanted a list"),
     ],
 )
-def test_bad_tables_are_refused(codes, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_tables_are_refused(codes, message):
+    with pytest.raises(ValueError, match=message):
         Languages(codes)

@@ -37,6 +37,7 @@ register("made_up_without_languages", EXAMPLES[:5], ("source", "target", "pair_i
 register("made_up_latin1", EXAMPLES[:3] + [{**EXAMPLES[3], "target": "caf\\udce9"}])
 register("made_up_unknown", [{**EXAMPLES[0], "source_lang": "xx"}])
 seqio.MixtureRegistry.add("made_up_mixture", [("made_up_small", 1.0), ("made_up_large", 3.0)])
+seqio.MixtureRegistry.add("made_up_idle", [("made_up_small", 0.0), ("made_up_large", 3.0)])
 """
 
 
@@ -153,8 +154,10 @@ for _ in range(6):
 
 
 def test_refusals(make_stream, corpus):
-    with pytest.raises(ValueError, match="'made_up_smal'.*made_up_small"):
+    with pytest.raises(ValueError, match="'made_up_smal'.*made_up_small.*TASK_MODULES"):
         make_stream("made_up_smal")
+    with pytest.raises(ValueError, match=r"made_up_idle draws nothing from made_up_small \(0"):
+        task_rates("made_up_idle", "train")
     with pytest.raises(ValueError, match="no split 'test'; it has train"):
         list(examples_of("made_up_small", "test"))
     with pytest.raises(ValueError, match=r"not so: source_lang, target_lang"):

@@ -136,3 +136,9 @@ def test_load_from_a_model_directory(tiny, model_dir):
     about = vmsst_jax.load(model_dir, max_length=12).describe()
     assert about["max_length"] == 12 and about["pooling"] == "mean" and about["layer"] is None
     assert about["tokenizer_sha256"] == tiny.tokenizer.sha256 and about["kind"] == "contrastive"
+
+
+@pytest.mark.parametrize("bad", [None, b"dog", 3, "half \ud800"])
+def test_what_is_no_text_is_named(model_dir, bad):
+    with pytest.raises(ValueError, match="sentence 1 "):
+        vmsst_jax.load(model_dir).encode(["dog", bad])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import vmsst_jax
+from vmsst_jax import disk
 from vmsst_jax.retrieval import store
 from vmsst_jax.retrieval.store import embed_file
 
@@ -124,7 +125,7 @@ def test_existing_outputs_are_kept(embedder, text, tmp_path):
 
 
 def test_two_writers(embedder, text, tmp_path):
-    with store._locked(tmp_path / "out.npy.partial"), pytest.raises(BlockingIOError, match="another process"):
+    with disk.open_locked(tmp_path / "out.npy.partial"), pytest.raises(BlockingIOError, match="another process"):
         embed_file(embedder, text, tmp_path / "out.npy")
 
 
@@ -134,10 +135,41 @@ def test_full_disk(embedder, text, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "_append", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space left on device; make room there.*out.npy.partial"):
             embed_file(embedder, text, tmp_path / "out.npy")
+    assert [p.name for p in tmp_path.iterdir()] == ["in.txt"]
     embed_file(embedder, text, tmp_path / "out.npy")
     assert np.load(tmp_path / "out.npy").shape == (25, 16)
+
+
+def test_a_full_disk_leaves_no_drafts(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(OSError, match="make room there.*results.json'"):
+        store.write_json(tmp_path / "results.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"identity": {}}'])
+def test_damaged_progress(embedder, text, tmp_path, monkeypatch, damage):
+    out = tmp_path / "out.npy"
+    interrupted(embedder, text, out, monkeypatch)
+    (tmp_path / "out.npy.progress.json").write_text(damage)
+    with pytest.raises(ValueError, match=r"progress\.json is damaged.*--overwrite"):
+        embed_file(embedder, text, out)
+    embed_file(embedder, text, out, overwrite=True)
+    assert np.load(out).shape == (25, 16)
+
+
+@pytest.mark.parametrize("name", ["o.npy", "o.json", "o.npy.partial", "o.npy.progress.json", "o.json.new"])
+def test_the_input_is_never_written(embedder, text, tmp_path, name):
+    (tmp_path / name).hardlink_to(text)
+    for source in (tmp_path / name, text):
+        with pytest.raises(ValueError, match="the input .* is among the files to be written"):
+            embed_file(embedder, source, tmp_path / "o.npy", overwrite=True)
+    assert text.read_text() == "\n".join(LINES) + "\n"
 
 
 def test_bad_outputs_and_vectors(embedder, text, tmp_path):

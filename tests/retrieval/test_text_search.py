@@ -37,7 +37,21 @@ def test_vectors_are_kept_by_content(embedder, corpus, tmp_path, monkeypatch):
         assert TextSearch(embedder, corpus, tmp_path / "cache").cache == first
     corpus.write_text("other\n")
     assert TextSearch(embedder, corpus, tmp_path / "cache").cache != first
+    first.write_bytes(first.read_bytes()[:-4])
+    corpus.write_text("\n".join(LINES))
+    assert TextSearch(embedder, corpus, tmp_path / "cache").vectors.shape == (5, 16)  # embedded again
     np.save(first, np.ones((2, 2), np.float32))
     corpus.write_text("\n".join(LINES))
     with pytest.raises(ValueError, match="remove it and search again"):
         TextSearch(embedder, corpus, tmp_path / "cache")
+
+
+def test_blank_lines_are_not_found(embedder, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(["", LINES[0], "  ", "", LINES[1], ""]) + "\n")
+    hits = TextSearch(embedder, corpus).search(["dog", LINES[1]], 5)
+    assert [sorted((hit.line, hit.text) for hit in found) for found in hits] == 2 * [[(2, LINES[0]), (5, LINES[1])]]
+    assert hits[1][0].line == 5 and hits[1][0].score == pytest.approx(1, abs=1e-5)
+    corpus.write_text("\n \n")
+    with pytest.raises(ValueError, match="nothing but blank lines"):
+        TextSearch(embedder, corpus)

@@ -187,3 +187,18 @@ def test_adam_and_adamw_equal_the_update_written_out(clip):
         optimizers.adamw(schedules.constant(0.01), b1=0.9, b2=0.98, eps=1e-6, weight_decay=0.3, clip=clip),
     ):
         np.testing.assert_allclose(run(tx, params, gradients)[-1]["w"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: optimizers.adafactor(0.001), "adafactor.schedule is 0.001; wanted a schedule"),
+        (lambda: optimizers.adamw("fast"), "adamw.schedule is 'fast'"),
+        (lambda: optimizers.adafactor(schedules.constant(), decay_rate="x"), "adafactor.decay_rate is 'x'"),
+        (lambda: optimizers.adam(schedules.constant(), b1=1.0), "adam.b1 is 1.0; wanted a number of 0 or more and"),
+        (lambda: optimizers.adam(schedules.constant(), clip=0), "adam.clip is 0; wanted a number above 0"),
+    ],
+)
+def test_settings_that_define_no_optimizer_are_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

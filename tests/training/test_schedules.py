@@ -67,8 +67,6 @@ def test_linear_warmup_weight():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: schedules.warmup_rsqrt(warmup=0),
-        lambda: schedules.inverse_sqrt(warmup=0),
         lambda: schedules.warmup_linear(1.0, warmup=10, total=10),
         lambda: schedules.piecewise_linear([]),
         lambda: schedules.piecewise_linear([(5, 1.0), (5, 0.0)]),
@@ -77,3 +75,22 @@ def test_linear_warmup_weight():
 def test_settings_that_define_no_schedule_are_errors(make):
     with pytest.raises(ValueError, match="needs"):
         make()
+
+
+@pytest.mark.parametrize("make", [schedules.warmup_rsqrt, schedules.inverse_sqrt])
+@pytest.mark.parametrize("value", [0, -1, 2.5, "x", None])
+def test_a_warmup_is_a_positive_whole_number(make, value):
+    with pytest.raises(ValueError, match=f"{make.__name__}.warmup is {value!r}; wanted a whole number of 1 or more"):
+        make(warmup=value)
+
+
+@pytest.mark.parametrize("value", ["fast", -0.1, float("nan"), None])
+def test_a_rate_is_a_number(value):
+    for make, name in (
+        (schedules.warmup_rsqrt, "base"),
+        (schedules.warmup_rsqrt, "floor"),
+        (schedules.inverse_sqrt, "peak"),
+        (schedules.constant, "value"),
+    ):
+        with pytest.raises(ValueError, match=f"{make.__name__}.{name} is .*; wanted a number of 0 or more"):
+            make(**{name: value})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -13,11 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vmsst_jax import disk
 from vmsst_jax.conversion import card
 from vmsst_jax.conversion.model import Model
 from vmsst_jax.data import tokenizers
 from vmsst_jax.interop import hf_config, hf_encoder, hf_t5, safetensors_file, sentence_transformers, t5x, trees
 
+# What convert leaves in every folder that it writes: the files that are its own, and so may be replaced.
+RECORD = "vmsst_jax_conversion.json"
 # What Hugging Face calls a T5 with its decoder.
 WHOLE_T5 = {"t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration"}
 
@@ -29,15 +33,16 @@ def write(
 
     Args:
       form: "vmsst_jax", "hf", "sentence_transformers" or "t5x".
-      overwrite: replace a folder that is there.
+      overwrite: replace a folder that this function wrote.
       t5x_layout: "per_layer", "scanned" or "unscanned" (see ``interop.t5x``); None is the one the model came in.
 
     Raises:
-      FileExistsError: ``output`` is there.
-      ValueError: the form can't express the model.
+      FileExistsError: ``output`` is there, and is not to be replaced or holds what was not written here.
+      ValueError: the form can't express the model, or input and output overlap.
+      OSError: the disk is full; nothing is left of what was written.
     """
-    check_output(output, overwrite)
-    with _whole_folder(Path(output), overwrite) as folder:
+    check_output(output, overwrite, model.origin["path"])
+    with disk.writing(output), _whole_folder(Path(output)) as folder:
         writers: dict[str, Callable[[Model, Path], None]] = {
             "vmsst_jax": _own,
             "hf": _hugging_face,
@@ -45,17 +50,51 @@ def write(
             "t5x": lambda model, folder: _t5x(model, folder, t5x_layout),
         }
         writers[form](model, folder)
+        record = {"form": form, "origin": model.origin, "files": sorted(_files(folder))}
+        (folder / RECORD).write_bytes(tokenizers.dump_json(record))
 
 
-def check_output(output: str | os.PathLike, overwrite: bool) -> None:
-    """FileExistsError if ``output`` is there and not to be replaced, to be called before anything slow."""
+def check_output(output: str | os.PathLike, overwrite: bool, source: str | os.PathLike) -> None:
+    """What forbids writing the model at ``source`` to ``output``, to be called before anything slow.
+
+    Raises:
+      FileExistsError: it is there and not to be replaced, or holds files that ``write`` did not put there.
+      ValueError: it is ``source``, or one lies inside the other.
+    """
     output = Path(output)
-    if output.exists() and not overwrite and not (output.is_dir() and not any(output.iterdir())):
+    here, there = output.expanduser().resolve(), Path(source).expanduser().resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise ValueError(f"the output {output} and the input {source} are in each other; give another --output")
+    if not output.exists():
+        return
+    found = _files(output) if output.is_dir() else {output.name}
+    if output.is_dir() and not any(output.iterdir()):
+        return
+    if not overwrite:
         raise FileExistsError(f"{output} exists; use --overwrite to replace it, or another --output")
+    if foreign := sorted(found - _recorded(output)):
+        raise FileExistsError(
+            f"{output} holds files that vmsst_jax.convert did not write ({', '.join(foreign[:3])}"
+            f"{', ...' if len(foreign) > 3 else ''}) and is not replaced; move it elsewhere, or give another --output"
+        )
+
+
+def _files(folder: Path) -> set[str]:
+    """Names of all that is no folder below ``folder``, relative to it."""
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()}
+
+
+def _recorded(folder: Path) -> set[str]:
+    """The files that ``write`` put there, by its record; none without a whole one."""
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+        return {RECORD, ".lock", *map(str, record["files"])}  # the lock: training was tried there, and refused
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 @contextlib.contextmanager
-def _whole_folder(output: Path, overwrite: bool) -> Iterator[Path]:
+def _whole_folder(output: Path) -> Iterator[Path]:
     """A new folder beside ``output`` that takes its name at the end, or vanishes if anything goes wrong."""
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".unfinished", dir=output.parent))
@@ -75,7 +114,7 @@ def _whole_folder(output: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _own(model: Model, folder: Path) -> None:
-    from vmsst_jax.training.checkpoint import Checkpoints
+    from vmsst_jax.training.checkpoint import LOCK, CheckpointError, Checkpoints
     from vmsst_jax.training.state import TrainState
 
     state = TrainState(
@@ -85,8 +124,12 @@ def _own(model: Model, folder: Path) -> None:
         model_state={},
         key=jax.random.key_data(jax.random.key(0)),
     )
-    with Checkpoints(folder) as checkpoints:
-        checkpoints.save(0, state, host_record(model))
+    try:
+        with Checkpoints(folder) as checkpoints:
+            checkpoints.save(0, state, host_record(model))
+    except CheckpointError as error:
+        raise disk.os_error(error.__cause__ or error, folder) from error
+    (folder / LOCK).unlink(missing_ok=True)
 
 
 def _on_device(params: dict) -> dict:

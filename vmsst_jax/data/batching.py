@@ -11,6 +11,8 @@ from math import gcd
 
 import numpy as np
 
+from vmsst_jax import checks
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchPlan:
@@ -32,10 +34,9 @@ class BatchPlan:
     accumulate: int = 1
 
     def __post_init__(self):
-        object.__setattr__(self, "widths", tuple(int(w) for w in self.widths))
+        object.__setattr__(self, "widths", checks.wholes("widths", self.widths))
         for name in ("batch_size", "max_length", "shards", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; wanted 1 or more.")
+            checks.whole(name, getattr(self, name))
         widths = self.widths
         if not widths or list(widths) != sorted(widths) or widths[0] < 1 or widths[-1] > self.max_length:
             raise ValueError(

@@ -1,5 +1,6 @@
 """Token cache: a parallel corpus tokenised once, as flat memory-mapped arrays that are read without TensorFlow."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vmsst_jax import disk
 from vmsst_jax.data.batching import ragged_index, text_ids
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
@@ -26,6 +28,11 @@ ARRAYS = {
     "text_id": np.int32,  # [2P] batching.text_ids
     "cut": np.bool_,  # [2P] whether the sentence was truncated
     "pair_id": np.int64,  # [P]
+}
+
+META = {
+    **dict.fromkeys(("format", "pairs", "tokens", "truncated", "max_length"), int),
+    **{"source": str, "tokenizer_sha256": str, "languages": list, "sentences": dict},
 }
 
 
@@ -102,7 +109,8 @@ class TokenCache:
         """
         tokens_dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
         dtypes = {name: np.dtype(dtype or tokens_dtype) for name, dtype in ARRAYS.items()}
-        sink = _MemorySink(dtypes) if folder is None else _FolderSink(dtypes, Path(folder))
+        with _room(folder):
+            sink = _MemorySink(dtypes) if folder is None else _FolderSink(dtypes, Path(folder))
         meta = {
             "format": FORMAT,
             "source": source,
@@ -113,7 +121,8 @@ class TokenCache:
         try:
             counts, sentences = Counter(), np.zeros(len(languages), np.int64)
             for block in _tokenise(examples, tokenizer, languages, max_length):
-                sink.add(block)
+                with _room(folder):
+                    sink.add(block)
                 counts["pairs"] += len(block["pair_id"])
                 counts["tokens"] += len(block["tokens"])
                 counts["truncated"] += int(block["cut"].sum())
@@ -121,7 +130,8 @@ class TokenCache:
             if not counts["pairs"]:
                 raise ValueError(f"no examples in {source}: wanted at least one pair. Check the corpus and the split.")
             meta |= {**counts, "sentences": {c: int(n) for c, n in zip(languages.codes, sentences, strict=True) if n}}
-            arrays = sink.finish(meta)
+            with _room(folder):
+                arrays = sink.finish(meta)
         except BaseException:
             sink.discard()
             raise
@@ -137,9 +147,7 @@ class TokenCache:
         folder = Path(folder)
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"no token cache in {folder} (no meta.json): build it first.")
-        meta = json.loads((folder / "meta.json").read_text("utf-8"))
-        if meta.get("format") != FORMAT:
-            raise ValueError(f"{folder} has cache format {meta.get('format')}, wanted {FORMAT}: build it anew.")
+        meta = _read_meta(folder)
         if meta["tokenizer_sha256"] != tokenizer.sha256:
             raise ValueError(
                 f"{folder} was built with the tokenizer {meta['tokenizer_sha256'][:12]}..., this run has "
@@ -158,6 +166,23 @@ class TokenCache:
             if arrays[name].shape != (size,):
                 raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
         return cls(arrays, meta, languages, folder)
+
+
+def _read_meta(folder: Path) -> dict:
+    """The contents of ``meta.json``; ValueError if it is damaged or of another format."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+        if not isinstance(meta, dict):
+            raise ValueError(f"a JSON {type(meta).__name__}, wanted an object")
+        if "format" in meta and meta["format"] != FORMAT:
+            raise ValueError(f"cache format {meta['format']}, wanted {FORMAT}")
+        wrong = [name for name, kind in META.items() if not isinstance(meta.get(name), kind)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} missing or of another type")
+    except ValueError as error:
+        what = f"{folder / 'meta.json'} is damaged or of another version ({error})"
+        raise ValueError(f"{what}: remove the folder {folder} and build the cache anew.") from None
+    return meta
 
 
 def _tokenise(
@@ -184,6 +209,10 @@ def _tokenise(
             "cut": cut,
             "pair_id": np.array([e["pair_id"] for e in block], np.int64),
         }
+
+
+def _room(folder: str | os.PathLike | None):
+    return contextlib.nullcontext() if folder is None else disk.writing(folder)
 
 
 class _MemorySink:
@@ -219,9 +248,14 @@ class _FolderSink:
         self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
         self._dtypes = dtypes
         self._sizes = dict.fromkeys(dtypes, 0)
-        self._files = {name: open(self._partial / f"{name}.npy", "wb") for name in dtypes}
-        for name in dtypes:
-            self._write_header(name)
+        self._files: dict = {}
+        try:
+            for name in dtypes:
+                self._files[name] = open(self._partial / f"{name}.npy", "wb")
+                self._write_header(name)
+        except OSError:
+            self.discard()
+            raise
 
     def _write_header(self, name: str) -> None:
         header = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._sizes[name],)}
@@ -243,5 +277,6 @@ class _FolderSink:
 
     def discard(self) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # closing writes what is left, and the disk may be full
+                file.close()
         shutil.rmtree(self._partial, ignore_errors=True)

@@ -19,17 +19,18 @@ class Languages:
         """Makes the table in the order of `codes`.
 
         Raises:
-          ValueError: no codes, a code twice, or one that is empty or has white space around it.
-          TypeError: `codes` is one string (its letters would become languages) or holds something else than strings.
+          ValueError: no codes, a code twice, or one that is empty, has white space around it or is no string; or
+            `codes` is one string (its letters would become languages) or no sequence.
         """
-        if isinstance(codes, str):
-            raise TypeError(f"Languages({codes!r}): wanted a sequence of codes, such as ['en', 'de'], found one string")
+        if isinstance(codes, str) or not isinstance(codes, Iterable):
+            what = "one string" if isinstance(codes, str) else f"a {type(codes).__name__}"
+            raise ValueError(f"the languages are {codes!r}, {what}; wanted a list of codes, such as ['en', 'de']")
         self._codes = tuple(codes)
         if not self._codes:
             raise ValueError("a language table needs at least one code, found none")
         for code in self._codes:
             if not isinstance(code, str):
-                raise TypeError(f"language codes are strings, found {code!r} of type {type(code).__name__}")
+                raise ValueError(f"language codes are strings, found {code!r} of type {type(code).__name__}")
             if not code or code != code.strip():
                 raise ValueError(f"language code {code!r} is empty or has white space around it")
         self._ids = {code: i for i, code in enumerate(self._codes)}

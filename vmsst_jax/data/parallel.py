@@ -5,16 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import pathlib
+import sys
+import time
 import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
+from vmsst_jax import checks
 from vmsst_jax.data import batching, streams
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
+from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.data.tokenizer import Tokenizer
+from vmsst_jax.files import write_atomically
+
+logger = logging.getLogger(__name__)
+# How many pairs are looked at, of all tasks together and of each at least, to learn which languages a corpus has.
+SAMPLE, SAMPLE_OF_TASK = 50_000, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +51,54 @@ class ParallelText:
     cache: str = "memory"
     split: str = "train"
 
+    def __post_init__(self):
+        for name, least in {"batch_size": 1, "max_length": 2, "groups": 1}.items():
+            checks.whole(f"ParallelText.{name}", getattr(self, name), least)
+        if self.widths is not None:
+            object.__setattr__(self, "widths", checks.wholes("ParallelText.widths", self.widths))
+        for name in ("task", "cache", "split"):
+            if not isinstance(value := getattr(self, name), str) or not value:
+                raise ValueError(f"ParallelText.{name} is {value!r}; wanted text in quotes, see its description")
+
+    def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
+        """Finds what :meth:`open` could only find after a tokenizer was trained or a corpus tokenised; cheap.
+
+        The languages are those of the first pairs of each task, or of all pairs where a kept cache knows them.
+
+        Raises:
+          ValueError: batch sizes and widths that do not work, an unknown task or split, or a corpus with languages that
+            are not in the table.
+        """
+        batching.BatchPlan(self.batch_size, self._plain_widths(), self.max_length, shards, accumulate)
+        found, all_seen = self._languages_found()
+        if absent := sorted(found - set(languages.codes)):
+            unused = sorted(set(languages.codes) - found)
+            where = "in no corpus" if all_seen else "in no pair looked at"
+            raise ValueError(
+                f"LANGUAGES and the corpus {self.task!r} differ. In the corpus but not in LANGUAGES: "
+                f"{', '.join(absent)}; in LANGUAGES but {where}: {', '.join(unused) or 'none'}. "
+                "Correct the codes in the corpus, or start a run whose LANGUAGES hold them"
+            )
+
+    def _plain_widths(self) -> tuple[int, ...]:
+        return (self.max_length,) * self.groups if self.widths is None else self.widths
+
+    def _languages_found(self) -> tuple[set[str], bool]:
+        """(codes, whether every pair was seen)."""
+        if rates := self._kept_rates():
+            files = [self._folder(name) / "meta.json" for name in rates]
+            if all(file.is_file() for file in files):
+                return set().union(*map(_languages_in, files)), True
+        names = [name for name, _ in streams.task_rates(self.task, self.split)]
+        codes, all_seen, limit = set(), True, max(SAMPLE_OF_TASK, SAMPLE // len(names))
+        for name in names:
+            count = 0
+            for example in itertools.islice(streams.examples_of(name, self.split), limit):
+                codes |= {example["source_lang"], example["target_lang"]}
+                count += 1
+            all_seen = all_seen and count < limit
+        return codes, all_seen
+
     def open(self, tokenizer: Tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1):
         """An endless stream of batches for ``shards`` batch shards; see :mod:`vmsst_jax.data.streams`."""
         streamed = self.cache == "none"
@@ -62,18 +120,67 @@ class ParallelText:
         if self.cache == "memory":
             rates = dict(streams.task_rates(self.task, self.split))
             return [self._build(name, tokenizer, languages, None) for name in rates], list(rates.values())
-        folder = pathlib.Path(self.cache)
-        listing = folder / f"{self.task}-{self.split}.json"
-        if listing.is_file():  # everything is here: neither seqio nor TensorFlow is needed
-            rates = json.loads(listing.read_text("utf-8"))
+        rates = self._kept_rates()
+        kept = rates is not None
+        if kept:
+            self._check_rates(rates)
         else:
             rates = dict(streams.task_rates(self.task, self.split))
             for name in rates:
-                if not (folder / f"{name}-{self.split}" / "meta.json").is_file():
-                    self._build(name, tokenizer, languages, folder / f"{name}-{self.split}")
-            listing.write_text(json.dumps(rates), "utf-8")
-        caches = [TokenCache.open(folder / f"{name}-{self.split}", tokenizer, languages) for name in rates]
+                if not (self._folder(name) / "meta.json").is_file():
+                    self._build(name, tokenizer, languages, self._folder(name))
+            write_atomically(self._listing, json.dumps(rates).encode())
+        caches = [TokenCache.open(self._folder(name), tokenizer, languages) for name in rates]
+        if kept:
+            made = time.localtime(self._listing.stat().st_mtime)
+            sources = "; ".join(cache.meta["source"] for cache in caches[:3]) + ("; ..." if len(caches) > 3 else "")
+            when = time.strftime("%Y-%m-%d %H:%M", made)
+            # A warning, so that it is seen: what changed in the corpus since then is not.
+            logger.warning("reading the cache in %s, made on %s from %s", self.cache, when, sources)
         return caches, list(rates.values())
+
+    def _folder(self, name: str) -> pathlib.Path:
+        """Where the tokenised pairs of one task of the mixture are kept."""
+        return pathlib.Path(self.cache) / f"{name}-{self.split}"
+
+    @property
+    def _listing(self) -> pathlib.Path:
+        return pathlib.Path(self.cache) / f"{self.task}-{self.split}.json"
+
+    def _kept_rates(self) -> dict[str, float] | None:
+        """The rates in a kept cache's listing, {task: rate}; with them neither seqio nor TensorFlow is needed."""
+        if self.cache in ("memory", "none") or not self._listing.is_file():
+            return None
+        try:
+            rates = json.loads(self._listing.read_text("utf-8"))
+            for name, rate in rates.items():
+                checks.positive(name, rate)
+            whole = bool(rates)
+        except (ValueError, AttributeError):
+            whole = False
+        if not whole:
+            raise ValueError(
+                f'{self._listing} is damaged; wanted the rates of tasks, as in {{"{self.task}": 1.0}}: remove it (what '
+                "is tokenised is kept)"
+            )
+        return rates
+
+    def _check_rates(self, kept: dict[str, float]) -> None:
+        """ValueError if the mixture, where it is registered, has other tasks or rates now."""
+        seqio = sys.modules.get("seqio")
+        if not seqio or self.task not in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
+            return
+        try:
+            rates = dict(streams.task_rates(self.task, self.split))
+        except (OSError, CorpusError) as error:  # rates by size read the corpus, which need not be on this machine
+            logger.warning("the rates of %s can't be compared with those in %s: %s", self.task, self._listing, error)
+            return
+        if rates != kept:
+            raise ValueError(
+                f"the cache in {self.cache} was made of {self.task} with the tasks and rates {kept}, now it has {rates}: "
+                f"remove {self._listing} to take the new ones (what is tokenised is kept), or name another folder by "
+                "ParallelText.cache"
+            )
 
     def _build(self, name: str, tokenizer: Tokenizer, languages: Languages, folder: pathlib.Path | None) -> TokenCache:
         examples = streams.examples_of(name, self.split)
@@ -90,6 +197,14 @@ class ParallelText:
         return streams.examples_of(self.task, split or self.split)
 
 
+def _languages_in(file: pathlib.Path) -> set[str]:
+    """The codes in a token cache's ``meta.json``."""
+    try:
+        return set(json.loads(file.read_text("utf-8"))["sentences"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{file} is damaged: remove {file.parent} to build this cache anew") from None
+
+
 def sentencepiece_file(path: str) -> Tokenizer:
     """The vocabulary in a SentencePiece ``.model`` file, mT5's for instance."""
     return Tokenizer.load(path)
@@ -101,8 +216,12 @@ def train_sentencepiece(
     """A SentencePiece vocabulary of exactly ``vocab_size`` pieces, trained on both sides of a task's split.
 
     Of a corpus with more than ``max_sentences`` a subset drawn by a hash of the text is taken: about that many.
-    ``options`` go to ``Tokenizer.train``.
+    ``options`` go to ``Tokenizer.train``. ValueError for sizes that are no whole numbers.
     """
+    checks.whole("train_sentencepiece.vocab_size", vocab_size, 4)  # three pieces are special
+    checks.whole("train_sentencepiece.max_sentences", max_sentences)
+    if "character_coverage" in options:
+        checks.positive("train_sentencepiece.character_coverage", options["character_coverage"])
 
     def texts():
         for example in streams.examples_of(task, split):

@@ -298,12 +298,18 @@ def task_rates(name: str, split: str, modules: Sequence[str] = ()) -> list[tuple
     """The tasks of a mixture that have the split, with their rates; a single task comes back with rate 1.
 
     Raises:
-      ValueError: an unknown name or split, with what there is.
+      ValueError: an unknown name or split, with what there is; a task of the mixture whose rate is not above 0.
     """
     _, provider = _provider(name, split, modules)
     if not hasattr(provider, "tasks"):
         return [(name, 1.0)]
-    return [(task.name, provider.get_rate(task)) for task in provider.tasks if split in task.splits]
+    rates = [(task.name, provider.get_rate(task)) for task in provider.tasks if split in task.splits]
+    if idle := [f"{task} ({rate})" for task, rate in rates if not rate > 0]:
+        raise ValueError(
+            f"the mixture {name} draws nothing from {', '.join(idle)}; wanted a rate above 0 for each task: leave it "
+            "out of the mixture instead"
+        )
+    return rates
 
 
 def examples_of(name: str, split: str, modules: Sequence[str] = ()) -> Iterator[dict]:
@@ -337,7 +343,7 @@ def _provider(name: str, split: str, modules: Sequence[str] = ()):
         raise ValueError(
             f"no seqio task or mixture is called {name!r}. "
             + (f"Closest: {', '.join(near)}. " if near else f"Registered: {', '.join(names) or 'none'}. ")
-            + f"Modules imported for their tasks: {', '.join(modules) or 'none'}; name the one that registers it."
+            + "Name the module that registers it in TASK_MODULES."
         )
     provider = seqio.get_mixture_or_task(name)
     if split not in provider.splits:

@@ -98,4 +98,5 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: M
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(raw)) + raw)
         for array in arrays.values():
-            np.ascontiguousarray(array).tofile(file)
+            # Not array.tofile: its error on a full disk has no number.
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

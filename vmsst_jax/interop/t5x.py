@@ -21,6 +21,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from vmsst_jax import disk
 from vmsst_jax.interop import trees
 
 FILE = "checkpoint"
@@ -202,7 +203,10 @@ def write(folder: str | os.PathLike, params: Mapping, layout: str, head_dim: int
             "metadata": metadata,
         }
         here = {**spec, "kvstore": {"driver": "file", "path": str(place / path)}}
-        tensorstore.open(here, create=True, open=False).result().write(np.ascontiguousarray(array)).result()
+        try:
+            tensorstore.open(here, create=True, open=False).result().write(np.ascontiguousarray(array)).result()
+        except ValueError as error:  # its text is mostly the specification
+            raise disk.os_error(error, place / path) from error
         put(written, name, spec)
     state = {"step": np.asarray(step, np.int32), "param_states": {}}
     contents = {"version": VERSIONS[-1], "optimizer": {"target": written, "state": state}}

@@ -33,13 +33,11 @@ def build(kind: str, config):
 
 def describe(module) -> dict:
     """The inverse of ``build``: {"kind": ..., "config": ...}, ready for JSON."""
-    kinds = dict(zip(("SentenceEncoder", "TranslationModel", "Vmsst", "TextEncoder"), KINDS, strict=True))
-    kind = kinds[type(module).__name__]
-    if kind == "encoder":
-        return {"kind": kind, "config": module.config.to_json()}
+    if module.kind == "encoder":
+        return {"kind": module.kind, "config": module.config.to_json()}
     config = {f.name: getattr(module.config, f.name) for f in dataclasses.fields(module.config)}
-    config |= {"t5": dataclasses.asdict(config["t5"]), "output": config["output"]._asdict()}
-    return {"kind": kind, "config": config}
+    config |= {"t5": dataclasses.asdict(config["t5"]), "output": dataclasses.asdict(config["output"])}
+    return {"kind": module.kind, "config": config}
 
 
 def example_batch(pairs: int = 2, length: int = 4) -> dict:

@@ -27,6 +27,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from vmsst_jax import checks
 from vmsst_jax.models.t5 import MASKED, REMAT_POLICIES, run_layers
 
 ACTIVATIONS = {
@@ -94,6 +95,14 @@ class BertConfig:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}")
+        for name in ("vocab_size", "embed_dim", "num_heads", "mlp_dim"):
+            checks.whole(f"BertConfig.{name}", getattr(self, name))
+        for name in ("num_layers", "position_offset", "pad_id", "token_types", "num_languages"):
+            checks.whole(f"BertConfig.{name}", getattr(self, name), 0)
+        checks.whole("BertConfig.max_positions", self.max_positions, self.position_offset + 1)
+        checks.positive("BertConfig.layer_norm_eps", self.layer_norm_eps)
+        for name in ("dropout", "attention_dropout"):
+            checks.number(f"BertConfig.{name}", getattr(self, name), below=1)
         if self.embed_dim % self.num_heads:
             raise ValueError(f"embed_dim {self.embed_dim} does not divide into num_heads {self.num_heads}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -108,7 +110,7 @@ class ConditionalDecoder(nn.Module):
         which = which or (None,) * len(inputs)
         groups = zip(inputs, condition, which, strict=True)
         h = tuple(self.hidden(x, c, w, deterministic) for x, c, w in groups)
-        options = self.output._replace(dtype=self.config.dtype)
+        options = dataclasses.replace(self.output, dtype=self.config.dtype)
         w_h = t5.tied_kernel(table) if self.tied_output else self.logits_dense()
         if not self.factored_output:
             return weighted_nll(h, tuple(condition), w_h, self.logits_latent(), targets, weights, options)

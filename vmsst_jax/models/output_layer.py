@@ -8,17 +8,18 @@ matrix products per chunk instead of four, and memory for one chunk only.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from vmsst_jax import sharding
+from vmsst_jax import checks, sharding
 
 
-class OutputOptions(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class OutputOptions:
     """``chunk_bytes``: how much one chunk's float32 logits may take on one device. ``z_loss`` times the squared
     log-partition is added per token; ``label_smoothing`` spreads that probability over the other pieces. ``dtype``: the
     type that the products take in; they accumulate in float32."""
@@ -27,6 +28,13 @@ class OutputOptions(NamedTuple):
     z_loss: float = 0.0
     label_smoothing: float = 0.0
     dtype: str = "float32"
+
+    def __post_init__(self):
+        checks.whole("OutputOptions.chunk_bytes", self.chunk_bytes)
+        checks.number("OutputOptions.z_loss", self.z_loss)
+        checks.number("OutputOptions.label_smoothing", self.label_smoothing, below=1)
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ValueError(f"OutputOptions.dtype is {self.dtype!r}; use 'float32' or 'bfloat16'")
 
 
 def rows_per_chunk(rows: int, length: int, vocab: int, chunk_bytes: int) -> int:

@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vmsst_jax import checks
+
 ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
@@ -58,6 +60,19 @@ class T5Config:
     remat: str = "none"
 
     def __post_init__(self):
+        for name in ("vocab_size", "embed_dim", "num_heads", "head_dim", "mlp_dim"):
+            checks.whole(f"T5Config.{name}", getattr(self, name))
+        for name in ("encoder_layers", "decoder_layers"):
+            checks.whole(f"T5Config.{name}", getattr(self, name), 0)
+        # The encoder halves the buckets for the two directions, and half of those count single steps.
+        checks.whole("T5Config.relative_buckets", self.relative_buckets, 4)
+        checks.whole("T5Config.relative_max_distance", self.relative_max_distance, self.relative_buckets // 2 + 1)
+        checks.number("T5Config.dropout", self.dropout, below=1)
+        if isinstance(self.mlp_activations, str) or not self.mlp_activations:
+            raise ValueError(
+                f"T5Config.mlp_activations is {self.mlp_activations!r}; wanted one or more names in brackets, as in "
+                '("gelu", "linear") or ("relu",)'
+            )
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         unknown = [a for a in self.mlp_activations if a not in ACTIVATIONS]
         if unknown:

@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from vmsst_jax import checks
 from vmsst_jax.models import t5
 from vmsst_jax.models.bert import INIT, Bert, BertConfig
 from vmsst_jax.models.pooling import POOLINGS, token_mask
@@ -37,6 +38,7 @@ class DenseOptions:
     activation: str = "tanh"
 
     def __post_init__(self):
+        checks.whole("dense features", self.features)
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"dense activation is {self.activation!r}; known are {sorted(ACTIVATIONS)}")
 
@@ -64,11 +66,13 @@ class TextEncoderConfig:
     normalize: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "special_ids", tuple(self.special_ids))
+        object.__setattr__(self, "special_ids", checks.wholes("special_ids", self.special_ids, 0))
         object.__setattr__(self, "dense", tuple(self.dense))
         if self.pooling not in (*POOLINGS, "pooler"):
             raise ValueError(f"pooling is {self.pooling!r}; use one of {', '.join(POOLINGS)}, pooler")
-        if self.layer is not None and not 0 <= self.layer <= self.num_layers:
+        if self.layer is not None:
+            checks.whole("layer", self.layer, 0)
+        if self.layer is not None and self.layer > self.num_layers:
             raise ValueError(f"layer is {self.layer}; this backbone has 0 (embeddings) to {self.num_layers}")
         if self.pooling == "pooler" and not (getattr(self.backbone, "pooler", False) and self.layer is None):
             raise ValueError("pooling 'pooler' needs a backbone with a pooler (bert.pooler) and its last layer")
@@ -134,6 +138,7 @@ class TextEncoder(nn.Module):
     """Tokens to sentence vectors."""
 
     config: TextEncoderConfig
+    kind = "encoder"
 
     def setup(self):
         c = self.config

@@ -17,6 +17,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from vmsst_jax import checks
 from vmsst_jax.models import t5
 from vmsst_jax.models.decoder import ConditionalDecoder, EncoderSet
 from vmsst_jax.models.output_layer import OutputOptions
@@ -66,11 +67,14 @@ class ModelConfig:
     output: OutputOptions = OutputOptions()
 
     def __post_init__(self):
+        checks.whole("ModelConfig.num_languages", self.num_languages)
+        if self.latent_dim is not None:
+            checks.whole("model.latent_dim", self.latent_dim)
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}")
         for name in ("encoder_of_language", "decoder_of_language"):
-            routing = tuple(getattr(self, name))
+            routing = checks.wholes(f"model.{name}", getattr(self, name), 0)
             object.__setattr__(self, name, routing)
             if routing and len(routing) != self.num_languages:
                 raise ValueError(f"{name} routes {len(routing)} languages, the table has {self.num_languages}")
@@ -81,7 +85,7 @@ class ModelConfig:
 
     @property
     def k(self) -> int:
-        return self.latent_dim or self.t5.embed_dim
+        return self.t5.embed_dim if self.latent_dim is None else self.latent_dim
 
 
 def partner(x):
@@ -94,6 +98,7 @@ class SentenceEncoder(nn.Module):
     """Semantic encoder: tokens [B, L] -> vectors [B, k]."""
 
     config: ModelConfig
+    kind = "contrastive"
 
     def setup(self):
         c = self.config.t5
@@ -134,6 +139,8 @@ class SentenceEncoder(nn.Module):
 
 class TranslationModel(SentenceEncoder):
     """Adds the decoder. Its condition is mu_sem alone; the output projection is (D + k) x V."""
+
+    kind = "bitranslation"
 
     def setup(self):
         super().setup()
@@ -211,6 +218,8 @@ class TranslationModel(SentenceEncoder):
 
 class Vmsst(TranslationModel):
     """Adds the language encoder and the heads of the two posteriors; conditions are [z_sem ; z_lang]."""
+
+    kind = "vmsst"
 
     def setup(self):
         super().setup()

@@ -1,6 +1,7 @@
 """Objectives: plain functions (bound module, batch, step, key, train, *, options) -> (loss, metrics).
 
-They know no configuration, mesh or file, and of the model only the methods they name. A recipe fixes their options
+They know no configuration, mesh or file, and of the model only the methods that
+``needs`` names. A recipe fixes their options
 with ``configured``; the functions below read them back.
 """
 
@@ -36,6 +37,17 @@ def options(objective) -> dict:
     parameters = inspect.signature(_function(objective)).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     return defaults | getattr(objective, "keywords", {})
+
+
+def check_model(objective, module) -> None:
+    """Raises ValueError where ``module`` lacks one of the methods that the objective's function names in ``needs``."""
+    missing = [need for need in getattr(_function(objective), "needs", ()) if not hasattr(type(module), need)]
+    if missing:
+        kind = getattr(module, "kind", type(module).__name__)
+        raise ValueError(
+            f"the objective {name(objective)} needs {', '.join(missing)}, which a model of kind {kind!r} does not have: "
+            "set model.kind to the kind that goes with the objective, or take the kind's own objective"
+        )
 
 
 def needs_whole_batch(objective) -> bool:

@@ -12,3 +12,6 @@ def bitranslation(model, batch, step, key, train: bool):
     conditions, weights = model.translation_passes(mu, 1.0 / mu.shape[0])
     total, nll = model.reconstruct(batch, conditions, weights, deterministic=not train)
     return total, {"translation": nll.mean()}
+
+
+bitranslation.needs = ("semantic", "translation_passes", "reconstruct")

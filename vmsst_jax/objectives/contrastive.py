@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vmsst_jax import checks
+
 SIMILARITIES = ("dot", "cosine")
 MASKS = ("none", "same_text")
 
@@ -21,6 +23,7 @@ def symmetric_softmax(s, t, text_id=None, *, sim: str = "dot", scale: float = 1.
     Returns:
       (loss, accuracy): float32 scalars; accuracy is the share of anchors of both directions whose own translation wins.
     """
+    checks.positive("scale", scale)
     if sim not in SIMILARITIES or negative_mask not in MASKS:
         raise ValueError(
             f"sim {sim!r} must be one of {SIMILARITIES} and negative_mask {negative_mask!r} one of {MASKS}"
@@ -55,5 +58,6 @@ def contrastive(
     return loss, {"contrastive": loss, "contrastive_accuracy": accuracy}
 
 
+contrastive.needs = ("semantic",)
 # Micro-batches would shrink the pool of negatives: see training.step.
 contrastive.needs_whole_batch = True

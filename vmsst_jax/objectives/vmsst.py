@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vmsst_jax import checks
 from vmsst_jax.objectives.contrastive import symmetric_softmax
 from vmsst_jax.objectives.latent import choose_source, kl_to_standard_normal, sample
 
@@ -53,6 +54,8 @@ def vmsst(
         raise ValueError(
             f"latent {latent!r} must be one of {LATENTS}, elbo_reduction {elbo_reduction!r} of {REDUCTIONS}"
         )
+    checks.number("lam", lam)
+    checks.whole("kl_warmup_steps", kl_warmup_steps)
     source_key, sem_key, lang_key = jax.random.split(key, 3)
     mu_sem, logvar_sem = model.semantic_posterior(batch, deterministic=not train)
     mu_lang, logvar_lang = model.language_posterior(batch, deterministic=not train)
@@ -88,6 +91,9 @@ def vmsst(
         metrics["contrastive"] = loss_c
         loss = loss + loss_c
     return loss, metrics
+
+
+vmsst.needs = ("semantic_posterior", "language_posterior", "translation_passes", "reconstruct")
 
 
 def decode(model, batch, elbo, mu_sem, elbo_weight, translation: bool, train: bool):
@@ -137,4 +143,5 @@ def vmsst_contrastive(
     return vmsst(model, batch, step, key, train, translation=with_bitranslation, contrastive=True, **bound, **likeness)
 
 
+vmsst_contrastive.needs = vmsst.needs
 vmsst_contrastive.needs_whole_batch = True

@@ -173,10 +173,12 @@ class Embedder:
           progress: show rate and time left.
 
         Raises:
-          ValueError: an embedding came out as NaN or infinite; the sentence is named.
+          ValueError: a sentence is no text (not a string, or one with half a surrogate pair), or its embedding came
+            out as NaN or infinite; it is named.
         """
         if isinstance(texts, str):
             raise ValueError("encode() wants a list of sentences, found a single string; write encode([text])")
+        _check_texts(texts)
         rows = batch_size or min(self.batch_size, 1 << (len(texts) - 1).bit_length())
         shards = sharding.batch_shards(self.mesh) if self.mesh is not None else 1
         rows = -(-rows // shards) * shards
@@ -255,6 +257,18 @@ class Embedder:
             digest.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
             digest.update(np.ascontiguousarray(jax.device_get(leaf)).reshape(-1).view(np.uint8))
         return digest.hexdigest()
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"sentence {i} is {text!r:.80} ({type(text).__name__}); encode() wants strings")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"sentence {i} ({text[:80]!r}) is not valid Unicode: character {error.start} is half a surrogate pair"
+            ) from None
 
 
 def _growing(first: int, last: int) -> Iterator[int]:

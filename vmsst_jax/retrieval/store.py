@@ -6,19 +6,17 @@ are and of what; killed at any moment, the same call goes on behind the last fin
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 import vmsst_jax
+from vmsst_jax import disk
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
@@ -37,11 +35,11 @@ class Paths(NamedTuple):
     progress: Path
 
 
-def check_output(output: str | os.PathLike, overwrite: bool = False) -> Paths:
-    """Where an output's files lie, to be called before anything slow.
+def check_output(output: str | os.PathLike, source: str | os.PathLike, overwrite: bool = False) -> Paths:
+    """Where the files of the output for the text ``source`` lie, to be called before anything slow.
 
     Raises:
-      ValueError: the name does not end in .npy.
+      ValueError: the name does not end in .npy, or one of the files is the text itself.
       FileNotFoundError: its folder does not exist.
       FileExistsError: the output exists and ``overwrite`` is False.
     """
@@ -52,6 +50,11 @@ def check_output(output: str | os.PathLike, overwrite: bool = False) -> Paths:
         raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
     beside = (output.with_name(output.name + ending) for ending in (".partial", ".progress.json"))
     paths = Paths(output, output.with_suffix(".json"), *beside)
+    for path in paths:
+        for file in (path, _draft(path)):
+            same = os.path.exists(source) and file.exists() and file.samefile(source)
+            if same or os.path.realpath(file) == os.path.realpath(source):
+                raise ValueError(f"the input {source} is among the files to be written ({file}); use another --output")
     # A description without vectors is what a run killed on its very last step leaves, if its progress lies beside it.
     for path in (paths.vectors, paths.about):
         if path.exists() and not overwrite and not (path is paths.about and paths.progress.exists()):
@@ -89,7 +92,7 @@ def embed_file(
       FileExistsError: the output exists.
       BlockingIOError: another process is writing it.
     """
-    paths = check_output(output, overwrite)
+    paths = check_output(output, source.path if isinstance(source, TextFile) else source, overwrite)
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; use one of {', '.join(DTYPES)}")
     text = source if isinstance(source, TextFile) else scan(source)
@@ -100,24 +103,44 @@ def embed_file(
         "dtype": dtype,
         "normalize": normalize,
     }
-    with _locked(paths.partial) as file:
+    try:
+        file = disk.open_locked(paths.partial)
+    except BlockingIOError:
+        raise BlockingIOError(
+            f"another process is writing {paths.partial}; wait for it or use another --output"
+        ) from None
+    with file:
         state = _resume(paths, identity, overwrite)
         if os.fstat(file.fileno()).st_size < state["bytes"]:  # the progress is there but its rows are gone
             state = _fresh(identity)
-        header = _start(file, state["rows"], text.rows, embedder.dim, np.dtype(dtype))
-        with Progress(f"embedding {text.path}", text.rows, state["rows"], shown=progress) as shown:
-            for lines in text.blocks(state["rows"], BLOCK):
-                vectors = _vectors(embedder, lines, state, normalize, np.dtype(dtype), text.path)
-                state["bytes"] = _append(file, vectors)
-                write_json(paths.progress, state)
-                shown.update(len(lines))
-        if file.tell() != header + text.rows * embedder.dim * np.dtype(dtype).itemsize:
-            raise ValueError(f"{paths.partial} has {file.tell()} bytes, not those of {text.rows} rows; use --overwrite")
+        if not state["rows"]:
+            paths.progress.unlink(missing_ok=True)
+        try:
+            with disk.writing(paths.partial):
+                _write_rows(embedder, text, paths, file, state, progress)
+        except BaseException:
+            if not paths.progress.exists():  # no rows to go on from
+                paths.partial.unlink()
+            raise
         about = _about(embedder, text, state, identity)
         write_json(paths.about, about)
         os.replace(paths.partial, paths.vectors)
     paths.progress.unlink()
     return about
+
+
+def _write_rows(embedder: Embedder, text: TextFile, paths: Paths, file: BinaryIO, state: dict, progress: bool) -> None:
+    """Embeds the lines that ``state`` lacks and brings it, its file and the rows in ``file`` up to date."""
+    dtype, normalize = np.dtype(state["identity"]["dtype"]), state["identity"]["normalize"]
+    header = _start(file, state["rows"], text.rows, embedder.dim, dtype)
+    with Progress(f"embedding {text.path}", text.rows, state["rows"], shown=progress) as shown:
+        for lines in text.blocks(state["rows"], BLOCK):
+            vectors = _vectors(embedder, lines, state, normalize, dtype, text.path)
+            state["bytes"] = _append(file, vectors)
+            write_json(paths.progress, state)
+            shown.update(len(lines))
+    if file.tell() != header + text.rows * embedder.dim * dtype.itemsize:
+        raise ValueError(f"{paths.partial} has {file.tell()} bytes, not those of {text.rows} rows; use --overwrite")
 
 
 def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool, dtype, path: Path) -> np.ndarray:
@@ -135,17 +158,6 @@ def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool,
     return vectors
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """Opens for reading and writing what no other process may write meanwhile."""
-    with open(path, "r+b" if path.exists() else "w+b", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BlockingIOError(f"another process is writing {path}; wait for it or use another --output") from None
-        yield file
-
-
 def _fresh(identity: dict) -> dict:
     """Progress: of what, finished rows and the partial file's size with them, empty and truncated lines among them."""
     return {"identity": identity, "rows": 0, "bytes": 0, "empty": 0, "truncated": 0}
@@ -155,16 +167,31 @@ def _resume(paths: Paths, identity: dict, overwrite: bool) -> dict:
     """The state to go on from, see ``_fresh``."""
     if not paths.progress.exists():
         return _fresh(identity)
-    state = json.loads(paths.progress.read_text())
-    if state["identity"] == identity:
+    state = _read_progress(paths.progress)
+    if state and state["identity"] == identity:
         return state
     if overwrite:
         return _fresh(identity)
+    if not state:
+        raise ValueError(
+            f"{paths.progress} is damaged: how far an interrupted run came is not known. Use --overwrite to start anew"
+        )
     other = ", ".join(name for name in identity if identity[name] != state["identity"].get(name))
     raise ValueError(
         f"{paths.partial} holds {state['rows']} rows of an interrupted run that differs in: {other}. "
         "Repeat that run to finish it, or use --overwrite to start anew"
     )
+
+
+def _read_progress(path: Path) -> dict:
+    """What ``_fresh`` describes, or {} if the file is damaged."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    if not isinstance(state, dict) or not isinstance(state.get("identity"), dict):
+        return {}
+    return state if all(isinstance(state.get(name), int) for name in ("rows", "bytes", "empty", "truncated")) else {}
 
 
 def _start(file: BinaryIO, done: int, rows: int, dim: int, dtype: np.dtype) -> int:
@@ -182,12 +209,9 @@ def _start(file: BinaryIO, done: int, rows: int, dim: int, dtype: np.dtype) -> i
 def _append(file: BinaryIO, vectors: np.ndarray) -> int:
     """Writes rows through to the disk and returns the file's size."""
     data = memoryview(vectors).cast("B")
-    try:
-        while data:
-            data = data[file.write(data) :]
-        os.fsync(file.fileno())
-    except OSError as error:  # most often a full disk; a write's own error does not say which file it was
-        raise OSError(error.errno, error.strerror, file.name) from None
+    while data:
+        data = data[file.write(data) :]
+    os.fsync(file.fileno())
     return file.tell()
 
 
@@ -213,9 +237,18 @@ def versions() -> dict:
 
 def write_json(path: Path, contents: dict) -> None:
     """Writes a JSON file whole or not at all, also when the process dies."""
-    draft = path.with_name(path.name + ".new")
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump(contents, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    draft = _draft(path)
+    try:
+        with disk.writing(path):
+            with open(draft, "w", encoding="utf-8") as file:
+                json.dump(contents, file, indent=1, ensure_ascii=False, allow_nan=False)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(path.name + ".new")

@@ -7,11 +7,15 @@ Orbax writes the arrays; this module decides what is kept, reports failed saves,
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.metadata
 import json
 import logging
 import os
+import pathlib
 import shutil
+import socket
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -20,6 +24,7 @@ import jax
 import orbax.checkpoint as ocp
 
 import vmsst_jax
+from vmsst_jax import disk
 from vmsst_jax.training import checkpoint_files as files
 from vmsst_jax.training.checkpoint_files import CheckpointError
 from vmsst_jax.training.loaded_model import LoadedModel, load_model, read_host
@@ -29,6 +34,8 @@ from vmsst_jax.training.same_config import check_same_config
 __all__ = ["CheckpointError", "Checkpoints", "LoadedModel", "check_same_config", "load_model", "read_host", "versions"]
 
 logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
 
 
 def versions() -> dict[str, str]:
@@ -41,7 +48,7 @@ class Checkpoints:
     """The checkpoints of one run, in ``directory/checkpoints/<step>/``.
 
     Every process makes one, on a directory that all of them see, and calls its methods alike. On opening, what an
-    interrupted save has left is reported and removed.
+    interrupted save has left is reported and removed. Until it is closed, no other run can open the directory.
 
     Args:
       directory: the run's model directory, made if need be.
@@ -53,6 +60,9 @@ class Checkpoints:
     Attributes:
       folder: where the steps lie.
       steps: those saved or being saved, ascending.
+
+    Raises:
+      CheckpointError: another run has the directory open.
     """
 
     def __init__(
@@ -70,7 +80,12 @@ class Checkpoints:
                 f"but got {keep_last}, {keep_every} and {best_mode!r}."
             )
         quiet_orbax()
-        self.folder = files.absolute(directory) / files.STEPS_FOLDER
+        directory = files.absolute(directory)
+        self.folder = directory / files.STEPS_FOLDER
+        self._release = lambda: None
+        if jax.process_index() == 0 and files.is_local(directory):
+            # Also released when this object is collected: a run that failed need not have closed it.
+            self._release = weakref.finalize(self, _lock(pathlib.Path(directory)).close)
         self._keep_last, self._keep_every = keep_last, keep_every
         self._best_metric, self._best_mode = best_metric, best_mode
         self._saving: int | None = None
@@ -181,7 +196,10 @@ class Checkpoints:
             self.wait()
         finally:
             self._executor.shutdown()
-            self._manager.close()
+            try:
+                self._manager.close()
+            finally:
+                self._release()
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -214,7 +232,7 @@ class Checkpoints:
 
     def _read(self, place, target):
         saved = ocp.StandardCheckpointHandler().metadata(place / "state")
-        _check_same_structure(place, saved.tree, target)
+        _check_same_structure(place, saved.tree, target, files.read_json(place / "host"))
         items = {"state": ocp.args.StandardRestore(target), "host": ocp.args.JsonRestore()}
         restored = self._manager.restore(int(place.name), args=ocp.args.Composite(**items))
         return restored["state"], restored["host"]
@@ -245,15 +263,16 @@ class Checkpoints:
         space = ""
         with contextlib.suppress(OSError):  # not a local folder
             space = f" ({shutil.disk_usage(self.folder).free / 1e6:,.0f} MB are free there)"
+        with contextlib.suppress(Exception):  # other writes of the same save may fail too; the first says why
+            self._manager.close()  # before anything is removed: it waits for them
         if jax.process_index() == 0:
             with contextlib.suppress(OSError):  # what stays is removed on the next start
                 files.remove_unfinished(self.folder)
-        self._reopen()
+        self._manager = self._open()
         newest = self.latest_step()
         goes_on = "starts from the beginning" if newest is None else f"goes on from step {newest}"
-        cause = files.first_line(error).rsplit('": ', 1)[-1]  # TensorStore puts all the files concerned before it
         raise CheckpointError(
-            f"Saving step {step} to {self.folder} failed: {cause}{space}. "
+            f"Saving step {step} to {self.folder} failed: {disk.cause(error)}{space}. "
             f"Make room or mend the cause, then give the same command: it {goes_on}."
         ) from error
 
@@ -275,7 +294,35 @@ def _placed(leaf):
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
 
 
-def _check_same_structure(place, saved, target, most: int = 10):
+def _lock(directory: pathlib.Path):
+    """The open file ``directory/.lock``, which holds who has it; CheckpointError if that is another."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path, me = directory / LOCK, f"process {os.getpid()} on {socket.gethostname()}"
+    try:
+        file = disk.open_locked(path)
+    except BlockingIOError:
+        holder = path.read_text(errors="replace").strip()
+        if holder != me:
+            raise _in_use(directory, holder) from None
+        gc.collect()  # a failed run of this very process may only wait for that
+        try:
+            file = disk.open_locked(path)
+        except BlockingIOError:
+            raise _in_use(directory, "this very process") from None
+    with contextlib.suppress(OSError):  # a full disk: only the message of the next one suffers
+        file.truncate(0)
+        file.write(f"{me}\n".encode())
+    return file
+
+
+def _in_use(directory, holder: str) -> CheckpointError:
+    return CheckpointError(
+        f"Another run is training in {directory}: {holder or 'a process'} holds {directory / LOCK}. Wait until it ends "
+        "or stop it, or train in another model directory."
+    )
+
+
+def _check_same_structure(place, saved, target, host: Mapping, most: int = 10):
     """Orbax would cast a differing dtype without a word, and its other messages do not name the leaf."""
     saved, target = ocp.tree.to_flat_dict(saved), ocp.tree.to_flat_dict(target)
 
@@ -287,6 +334,11 @@ def _check_same_structure(place, saved, target, most: int = 10):
         for path in sorted({*saved, *target}, key=str)
         if described(saved, path) != described(target, path)
     ]
+    if differing and "origin" in host:
+        raise CheckpointError(
+            f"{place} is a converted model ({host['origin'].get('path', 'of unknown origin')}), not a run that could "
+            "go on: name it as train.init_checkpoint instead, and train in another model directory."
+        )
     if differing:
         more = [f"  and {len(differing) - most} more"] if len(differing) > most else []
         raise CheckpointError(

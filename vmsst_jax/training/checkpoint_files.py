@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -71,6 +72,11 @@ def absolute(path) -> epath.Path:
     return epath.Path(path).expanduser().resolve()
 
 
+def is_local(path: epath.Path) -> bool:
+    """Whether a path lies on a mounted file system rather than in a cloud's storage."""
+    return "://" not in os.fspath(path)
+
+
 def steps_in(folder: epath.Path) -> list[int]:
     """The steps saved in `folder`, ascending, damaged ones included."""
     return sorted(int(p.name) for p in folder.iterdir() if _is_step(p)) if folder.is_dir() else []
@@ -123,12 +129,15 @@ def read_scores(place: epath.Path) -> dict:
 
 
 def read_json(item: epath.Path) -> dict:
-    """A JSON item; raises Damaged if it cannot be read."""
+    """A JSON item, an object; raises Damaged if it cannot be read."""
     file = item / JSON_FILE
     try:
-        return json.loads(file.read_text())
+        contents = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise Damaged(f"{file}: {first_line(error)}") from error
+    if not isinstance(contents, dict):
+        raise Damaged(f"{file} holds a JSON {type(contents).__name__}, not an object")
+    return contents
 
 
 def read_newest(
@@ -196,19 +205,24 @@ def write_sums(place: epath.Path) -> None:
     """Writes the checksums of a finished step: all of them or none, whenever the process dies."""
     lines = [f"{_sha256(place / name)}  {name}\n" for name in sorted(_files(place))]
     new = place / (SUMS + ".new")
-    new.write_text("".join(lines))
+    with new.open("w") as file:
+        file.write("".join(lines))
+        if is_local(place):  # else a crash of the machine could leave the name with nothing in it
+            file.flush()
+            os.fsync(file.fileno())
     new.replace(place / SUMS)
 
 
 def check_sums(place: epath.Path, part: str = "") -> bool:
     """Compares a step's files, or those below the item `part`, with their checksums; False if there are none.
 
+    An empty list of checksums counts as none.
+
     Raises:
       Damaged: a file is missing or differs.
     """
-    if not (place / SUMS).exists():
-        return False
-    for line in (place / SUMS).read_text().splitlines():
+    lines = (place / SUMS).read_text().splitlines() if (place / SUMS).exists() else []
+    for line in lines:
         saved, _, name = line.partition("  ")
         if not name:
             raise Damaged(f"{place / SUMS} is cut off")
@@ -220,7 +234,7 @@ def check_sums(place: epath.Path, part: str = "") -> bool:
         if (found := _sha256(file)) != saved:
             size = file.stat().length
             raise Damaged(f"{file} ({size} bytes) is not what was saved: its sha256 is {found[:12]}, not {saved[:12]}")
-    return True
+    return bool(lines)
 
 
 def set_aside(place: epath.Path) -> epath.Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pathlib
@@ -9,6 +10,8 @@ import sys
 import time
 
 import numpy as np
+
+from vmsst_jax.files import write_atomically
 
 
 class Diverged(ValueError):
@@ -35,7 +38,31 @@ def truncate_log(path: pathlib.Path, step: int) -> None:
             break
         if record["step"] <= step:
             kept.append(line + "\n")
-    path.write_text("".join(kept), encoding="utf-8")
+    write_atomically(path, "".join(kept).encode())
+
+
+class EventFile:
+    """TensorBoard scalars, written as they come: no thread, so that a full disk is an error here and not a hang."""
+
+    def __init__(self, folder: pathlib.Path, purge_step: int):
+        from tensorboardX import event_file_writer
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._writer = event_file_writer.EventsWriter(str(folder / "events"))
+        # Records of an earlier, interrupted run after this step are not shown.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.write_event(self._event(wall_time=time.time(), step=purge_step, session_log=start))
+
+    def add(self, step: int, scalars: dict[str, float]) -> None:
+        values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        event = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
+        self._writer.write_event(event)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Log:
@@ -46,14 +73,13 @@ class Log:
     """
 
     def __init__(self, directory, steps: int, start: int = 0, quiet: bool = False):
-        import tensorboardX
         import tqdm
 
         directory = pathlib.Path(directory)
         self.path = directory / "metrics.jsonl"
         truncate_log(self.path, start)
         self._file = self.path.open("a", encoding="utf-8")
-        self._board = tensorboardX.SummaryWriter(str(directory / "tensorboard"), purge_step=start + 1)
+        self._board = EventFile(directory / "tensorboard", purge_step=start + 1)
         self._bar = None
         if sys.stderr.isatty() and not quiet:
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True, smoothing=0.1)
@@ -69,23 +95,29 @@ class Log:
             print(text, flush=True)
 
     def write(self, step: int, kind: str, metrics: dict[str, float], stream: str = "", speed: dict | None = None):
-        """Adds one record; values are Python floats."""
+        """Adds one record; values are Python floats. Raises ValueError where it cannot be written."""
         record = {"step": step, "kind": kind, **({"stream": stream} if stream else {}), **metrics}
         if speed:
             record["speed"] = speed
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
         prefix = "/".join(x for x in (kind, stream) if x)
-        for name, value in {**metrics, **(speed or {})}.items():
-            self._board.add_scalar(f"{prefix}/{name}", value, step)
+        try:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+            self._board.add(step, {f"{prefix}/{n}": value for n, value in {**metrics, **(speed or {})}.items()})
+        except OSError as error:
+            raise ValueError(
+                f"cannot write the log of step {step} to {self.path.parent}: {error.strerror}. Make room there; the "
+                "same command goes on from the last checkpoint"
+            ) from error
 
     def advance(self, steps: int = 1) -> None:
         if self._bar is not None:
             self._bar.update(steps)
 
     def close(self) -> None:
-        self._file.close()
-        self._board.close()
+        for file in (self._file, self._board):
+            with contextlib.suppress(OSError):  # what could not be written was reported when it was written
+                file.close()
         if self._bar is not None:
             self._bar.close()
 

@@ -36,11 +36,12 @@ class Rhythm:
 
     def __post_init__(self):
         for name in ("steps", "log_every", "evaluate_every", "save_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(
-                    f"{name} is {value}; wanted 1 or more{'' if name == 'steps' else ', or None for never'}"
-                )
+            value, optional = getattr(self, name), name == "evaluate_every"
+            if value is None and optional:
+                continue
+            if not isinstance(value, int) or value < 1:
+                never = ", or None for never" if optional else ""
+                raise ValueError(f"Rhythm.{name} is {value!r}; wanted a whole number of at least 1{never}")
 
 
 def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
@@ -89,6 +90,7 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
                 meter.flush()  # a diverged state is never saved
                 checkpoints.save(step, state, host(), metrics=scores)
             if stop.signal:
+                checkpoints.wait()
                 log.say(f"{stop.signal}: saved step {step} of {rhythm.steps}; the same command goes on from there")
                 return state, stop.signal
     return state, None

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from vmsst_jax import sharding
+from vmsst_jax import checks, sharding
 from vmsst_jax.training.schedules import Schedule
 
 # T5X never lets the rate fall below this, which only matters at step 0 of a warm-up.
@@ -44,6 +44,10 @@ def adafactor(
     Raises:
       ValueError: at ``init``, when a parameter has fewer dimensions than its path says it has stacks.
     """
+    _check("adafactor", schedule)
+    checks.positive("adafactor.decay_rate", decay_rate)
+    checks.positive("adafactor.clipping_threshold", clipping_threshold)
+    checks.whole("adafactor.min_dim_size_to_factor", min_dim_size_to_factor)
     matrix_update = optax.adafactor(
         learning_rate=None,
         decay_rate=decay_rate,
@@ -68,6 +72,8 @@ def adamw(
     Args:
       clip: bound on the global norm of the gradients, applied first; None leaves them as they are.
     """
+    _check("adamw", schedule, b1, b2, eps, clip)
+    checks.number("adamw.weight_decay", weight_decay)
     return _clipped(clip, optax.adamw(schedule, b1, b2, eps, weight_decay=weight_decay, mask=_is_matrix))
 
 
@@ -80,7 +86,19 @@ def adam(
     clip: float | None = None,
 ) -> optax.GradientTransformation:
     """Adam; `clip` as in :func:`adamw`."""
+    _check("adam", schedule, b1, b2, eps, clip)
     return _clipped(clip, optax.adam(schedule, b1, b2, eps))
+
+
+def _check(name: str, schedule, b1=0.0, b2=0.0, eps=1.0, clip=None) -> None:
+    """ValueError for a setting of the optimizer ``name`` that optax would only trip over while training."""
+    if not callable(schedule):
+        raise ValueError(f"{name}.schedule is {schedule!r}; wanted a schedule, as in @warmup_rsqrt() or @constant()")
+    checks.number(f"{name}.b1", b1, below=1)
+    checks.number(f"{name}.b2", b2, below=1)
+    checks.positive(f"{name}.eps", eps)
+    if clip is not None:
+        checks.positive(f"{name}.clip", clip)
 
 
 def _clipped(clip, transformation):

@@ -14,6 +14,7 @@ from vmsst_jax.data import tokenizers
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
+from vmsst_jax.files import write_atomically
 from vmsst_jax.models.t5 import T5Config
 from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
@@ -26,8 +27,7 @@ FREE_BINDINGS = (
     *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
     *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.evaluators", "train.reports", "train.model_dir"),
-    *("MODEL_DIR", "TRAIN_STEPS", "TASK_MODULES", "OutputOptions.chunk_bytes", "train.mesh"),
-    *("DATA_DIR", "local_sets.data_dir", "opus.data_root"),
+    *("OutputOptions.chunk_bytes", "train.mesh", "local_sets.data_dir", "opus.data_root"),
 )
 
 
@@ -118,6 +118,7 @@ def train(
         may differ. ``init_required`` makes it an error to leave it out, with this text as advice.
       config_text: the configuration, kept in every checkpoint and compared on resuming.
     """
+    check_settings(model_dir, streams, seed, max_length, saving, rhythm, evaluators)
     if init_required and not init_checkpoint:
         raise ValueError(f"this recipe starts from a checkpoint and INIT_CHECKPOINT is not set: {init_required}")
     mesh, folder = mesh(), pathlib.Path(model_dir)
@@ -141,12 +142,14 @@ def train(
     keep_files(folder, vocabulary, config_text)
     log = Log(folder, rhythm.steps, start, quiet=not runtime.is_main_process())
     log.say(overview.text(context, target, streams, opened, rhythm, start))
+    if start >= rhythm.steps:
+        log.say(f"step {start:,} is trained already and TRAIN_STEPS is {rhythm.steps:,}: nothing to train")
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start}
-    drive(context, current, feeds, checkpoints, log, evaluators, reports, config_text, settings)
+    drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, config_text, settings)
 
 
-def drive(context: RunContext, current, feeds, checkpoints, log: Log, evaluators, reports, config_text: str, settings):
+def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, reports, config_text: str, settings):
     """Runs the loop with its ``settings``, then the reports, and closes everything however that ends."""
     fixed = host_record(context, config_text)
 
@@ -154,7 +157,14 @@ def drive(context: RunContext, current, feeds, checkpoints, log: Log, evaluators
         return {**fixed, "data": {feed.name: feed.batches.state() for feed in feeds}}
 
     def evaluate(now, step):
-        return {name: score for evaluator in evaluators for name, score in evaluator(context, now, step).items()}
+        scores = {name: score for evaluator in evaluators for name, score in evaluator(context, now, step).items()}
+        if saving.best_metric and saving.best_metric not in scores:
+            checkpoints.save(step, now, host())
+            raise ValueError(
+                f"Saving.best_metric is {saving.best_metric!r}, and the evaluators give {', '.join(sorted(scores))}. "
+                f"Step {step} is saved: name one of these, and the same command goes on"
+            )
+        return scores
 
     try:
         current, stopped = loop.fit(
@@ -167,6 +177,20 @@ def drive(context: RunContext, current, feeds, checkpoints, log: Log, evaluators
             feed.batches.close()
         checkpoints.close()
         log.close()
+
+
+def check_settings(model_dir, streams, seed, max_length, saving: Saving, rhythm: loop.Rhythm, evaluators) -> None:
+    """What can be wrong with a recipe before anything is read or made; ValueError says what."""
+    if not isinstance(model_dir, str | pathlib.Path) or not str(model_dir):
+        raise ValueError(f"MODEL_DIR is {model_dir!r}; wanted the name of a folder, as in 'runs/mine'")
+    if not streams:
+        raise ValueError("train.streams is empty; wanted at least one @Stream()")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"train.seed is {seed!r}; wanted a whole number of at least 0")
+    if not isinstance(max_length, int) or max_length < 2:
+        raise ValueError(f"train.max_length is {max_length!r}; wanted at least 2: a token and the end of the sentence")
+    if saving.best_metric and rhythm.evaluate_every and not evaluators:
+        raise ValueError(f"Saving.best_metric is {saving.best_metric!r}, but train.evaluators is empty")
 
 
 def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
@@ -200,8 +224,8 @@ def resume(checkpoints, target, streams: Sequence[Stream], opened):
 def keep_files(folder: pathlib.Path, vocabulary: Tokenizer, config_text: str) -> None:
     """Copies for people to look at; a run itself reads its checkpoints only."""
     if runtime.is_main_process():
-        (folder / "tokenizer.model").write_bytes(vocabulary.serialized)
-        (folder / "config.gin").write_text(config_text, encoding="utf-8")
+        write_atomically(folder / "tokenizer.model", vocabulary.serialized)
+        write_atomically(folder / "config.gin", config_text.encode())
 
 
 def check_vocabulary(module, vocabulary: Tokenizer) -> None:
@@ -241,4 +265,4 @@ def write_reports(reports, context: RunContext, current, log: Log) -> None:
     text = "\n\n".join(report(context, current) for report in reports)
     log.say("\n" + text)
     if runtime.is_main_process():
-        (context.model_dir / "report.txt").write_text(text + "\n", encoding="utf-8")
+        write_atomically(context.model_dir / "report.txt", f"{text}\n".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +21,7 @@ def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = 
       current_gin: the same of this run.
       ignore: names of bindings that may differ, written as in the text (``scope/function.parameter``).
     """
-    saved, current = bindings(saved_gin), bindings(current_gin)
+    saved, current = expanded(bindings(saved_gin)), expanded(bindings(current_gin))
     differing = [
         f"  {name}: {saved.get(name, 'not set')} in the checkpoint, {current.get(name, 'not set')} in this run"
         for name in sorted({*saved, *current} - set(ignore))
@@ -32,6 +33,18 @@ def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = 
             + "\n".join(differing)
             + "\nTo go on with that run, give the values of the checkpoint; for a new run, give another MODEL_DIR."
         )
+
+
+def expanded(found: dict[str, str]) -> dict[str, str]:
+    """Bindings with the macros in their values replaced, and without the macros: what the bindings mean."""
+    macros = {name: value for name, value in found.items() if re.fullmatch(r"\w+", name)}
+
+    def meaning(value: str, depth: int = 0) -> str:
+        if depth > len(macros):  # gin itself reports the circle
+            return value
+        return re.sub(r"%(\w+)", lambda m: meaning(macros.get(m[1], m[0]), depth + 1), value)
+
+    return {name: meaning(value) for name, value in found.items() if name not in macros}
 
 
 def bindings(gin_text: str) -> dict[str, str]:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from vmsst_jax import checks
+
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
 
 def constant(value: float = 1e-3) -> Schedule:
     """The same value at every step."""
+    checks.number("constant.value", value)
     return lambda step: jnp.full(jnp.shape(step), value, jnp.float32)
 
 
@@ -24,10 +27,11 @@ def warmup_rsqrt(base: float = 1e-3, warmup: int = 4000, floor: float = 1e-8) ->
     and 2e-4 at step 100,000 by default. (T5X's plain ``rsqrt_decay`` would peak at 1.6e-5 with the same base.)
 
     Raises:
-      ValueError: `warmup` is below 1.
+      ValueError: `warmup` is no whole number of 1 or more, or the rates are no numbers of 0 or more.
     """
-    if warmup < 1:
-        raise ValueError(f"warmup_rsqrt needs warmup >= 1, the step at which the decay starts, but got {warmup}.")
+    checks.whole("warmup_rsqrt.warmup", warmup)
+    checks.number("warmup_rsqrt.base", base)
+    checks.number("warmup_rsqrt.floor", floor)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)
@@ -41,9 +45,12 @@ def warmup_linear(peak: float, warmup: int, total: int) -> Schedule:
     """Linear warm-up from 0 to `peak` at step `warmup`, then linearly down to 0 at step `total` and 0 after it.
 
     Raises:
-      ValueError: not ``0 <= warmup < total``.
+      ValueError: not ``0 <= warmup < total``, or no numbers.
     """
-    if not 0 <= warmup < total:
+    checks.number("warmup_linear.peak", peak)
+    checks.whole("warmup_linear.warmup", warmup, 0)
+    checks.whole("warmup_linear.total", total)
+    if not warmup < total:
         raise ValueError(f"warmup_linear needs 0 <= warmup < total, but got warmup {warmup} and total {total}.")
 
     def schedule(step):
@@ -61,10 +68,11 @@ def inverse_sqrt(peak: float = 1e-4, warmup: int = 4000, start: float = 1e-7) ->
     XLM's ``adam_inverse_sqrt`` (its defaults), used for the unsupervised translation models.
 
     Raises:
-      ValueError: `warmup` is below 1.
+      ValueError: `warmup` is no whole number of 1 or more, or the rates are no numbers of 0 or more.
     """
-    if warmup < 1:
-        raise ValueError(f"inverse_sqrt needs warmup >= 1, where the decay starts, but got {warmup}.")
+    checks.whole("inverse_sqrt.warmup", warmup)
+    checks.number("inverse_sqrt.peak", peak)
+    checks.number("inverse_sqrt.start", start)
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)

@@ -26,6 +26,8 @@ class ValidationLoss:
     batches: int = 8
 
     def __post_init__(self):
+        if not isinstance(self.batches, int) or self.batches < 1:
+            raise ValueError(f"ValidationLoss.batches is {self.batches!r}; wanted a whole number of at least 1")
         self._cached = None
 
     def _prepare(self, run: RunContext):

@@ -44,7 +44,8 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
         if kind == "encoder":
             given = t5_start.parameters(source.params["backbone"], flat, tokenizer.vocab_size)
         for name in LANGUAGE_TABLES:
-            if name in given and name in flat:
+            # Of another width, a table is left to copy_parameters, which lists everything that does not fit.
+            if name in given and name in flat and given[name].shape[1:] == flat[name].shape[1:]:
                 given[name] = rows_by_code(flat[name], given[name], languages.codes, source.languages.codes)
         return copy_parameters(params, given, allow_missing, str(source.directory))
 

@@ -1,0 +1,38 @@
+"""Checks of settings: one-line ValueErrors that say which setting was given what, and what is wanted."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+
+def whole(name: str, value, least: int = 1) -> None:
+    """Raises ValueError unless ``value`` is a whole number of at least ``least`` (NumPy's integers count, bools don't).
+
+    ``name`` is the setting as a recipe writes it, such as "T5Config.num_heads".
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}; wanted a whole number of {least} or more")
+
+
+def number(name: str, value, least: float = 0.0, *, below: float = math.inf) -> None:
+    """Raises ValueError unless ``value`` is a real number, ``least`` <= value < ``below``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not least <= value < below:
+        end = "or more" if below == math.inf else f"or more and below {below:g}"
+        raise ValueError(f"{name} is {value!r}; wanted a number of {least:g} {end}")
+
+
+def positive(name: str, value) -> None:
+    """Raises ValueError unless ``value`` is a finite real number above 0."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}; wanted a number above 0")
+
+
+def wholes(name: str, values, least: int = 1) -> tuple[int, ...]:
+    """``values`` as a tuple of ints. Raises ValueError unless it is a sequence of whole numbers from ``least`` on."""
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise ValueError(f"{name} is {values!r}; wanted whole numbers of {least} or more in brackets, as in (8, 16)")
+    values = tuple(values)
+    for value in values:
+        whole(f"an entry of {name}", value, least)
+    return tuple(int(value) for value in values)

@@ -1,0 +1,61 @@
+"""What writing to a shared, finite disk needs: locks between processes, and messages that name the file and advise."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What flock answers on file systems that have no locks.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def open_locked(path: str | os.PathLike) -> BinaryIO:
+    """Opens a file, made if need be, for reading and writing until it is closed, to the exclusion of other callers.
+
+    Raises BlockingIOError if another open file holds the lock. Where the file system has no locks, nothing is excluded.
+    """
+    file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The holder may have renamed or removed the file between opening and locking.
+        if not (os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path))):
+            raise BlockingIOError(errno.EAGAIN, "replaced by another process just now", os.fspath(path))
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            file.close()
+            raise
+    return file
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike) -> Iterator[None]:
+    """A full disk inside this context is an OSError that names ``path`` and says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        advice = f"{os.strerror(error.errno)}; make room there, then give the same command again"
+        raise OSError(error.errno, advice, os.fspath(path)) from error
+
+
+SYSTEM_ERROR = re.compile(r"(?:os_error_code='?|OS error )(\d+)")  # in TensorStore's texts
+
+
+def cause(error: BaseException, length: int = 300) -> str:
+    """Why TensorStore or Orbax failed, in one line without the specification and the paths that they put around it."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    system = SYSTEM_ERROR.search(text)
+    return os.strerror(int(system[1])) if system else text.rsplit('": ', 1)[-1][:length]
+
+
+def os_error(error: BaseException, path: str | os.PathLike) -> OSError:
+    """The failure of a write to ``path`` inside TensorStore or Orbax, as the system's own error."""
+    system = SYSTEM_ERROR.search(str(error))
+    return OSError(int(system[1]) if system else errno.EIO, cause(error), os.fspath(path))
