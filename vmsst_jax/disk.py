@@ -45,7 +45,7 @@ def writing(path: str | os.PathLike) -> Iterator[None]:
         raise OSError(error.errno, advice, os.fspath(path)) from error
 
 
-SYSTEM_ERROR = re.compile(r"(?:os_error_code='?|OS error )(\d+)")  # in TensorStore's texts
+SYSTEM_ERROR = re.compile(r"(?:os_error_code='?|OS error |\[Errno )(\d+)")  # as TensorStore, Orbax and Python write it
 
 
 def cause(error: BaseException, length: int = 300) -> str:

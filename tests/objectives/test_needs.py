@@ -23,7 +23,7 @@ SERVED = {
 def test_needs(tiny_model, objective, kind):
     module = tiny_model(kind)
     if objective not in SERVED[kind]:
-        message = f"objective {objective.__name__} needs .*a model of kind '{kind}' does not have: set model.kind"
+        message = f"objective {objective.__name__} needs .*a model of kind '{kind}' has not: set model.kind"
         with pytest.raises(ValueError, match=message):
             objectives.check_model(functools.partial(objective), module)
     else:

@@ -25,7 +25,9 @@ def test_another_process_is_refused(tmp_path):
     command = [sys.executable, "-c", OTHER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(CheckpointError, match=f"training in {tmp_path}: process {other.pid} on .*another model dir"):
+        with pytest.raises(
+            CheckpointError, match=f"training in {tmp_path}: process {other.pid} on .*another model dir"
+        ):
             Checkpoints(tmp_path)
         other.kill()
     with Checkpoints(tmp_path) as checkpoints:  # a lock dies with its process

@@ -160,8 +160,8 @@ class ParallelText:
             whole = False
         if not whole:
             raise ValueError(
-                f'{self._listing} is damaged; wanted the rates of tasks, as in {{"{self.task}": 1.0}}: remove it (what '
-                "is tokenised is kept)"
+                f'{self._listing} is damaged; wanted the rates of tasks, as in {{"{self.task}": 1.0}}: remove it '
+                "(what is tokenised is kept)"
             )
         return rates
 
@@ -177,7 +177,7 @@ class ParallelText:
             return
         if rates != kept:
             raise ValueError(
-                f"the cache in {self.cache} was made of {self.task} with the tasks and rates {kept}, now it has {rates}: "
+                f"the cache in {self.cache} of {self.task} was made with tasks and rates {kept}, now it has {rates}; "
                 f"remove {self._listing} to take the new ones (what is tokenised is kept), or name another folder by "
                 "ParallelText.cache"
             )

@@ -45,8 +45,8 @@ def check_model(objective, module) -> None:
     if missing:
         kind = getattr(module, "kind", type(module).__name__)
         raise ValueError(
-            f"the objective {name(objective)} needs {', '.join(missing)}, which a model of kind {kind!r} does not have: "
-            "set model.kind to the kind that goes with the objective, or take the kind's own objective"
+            f"the objective {name(objective)} needs {', '.join(missing)}, which a model of kind {kind!r} has not: set "
+            "model.kind to the kind that goes with the objective, or take the kind's own objective"
         )
 
 

@@ -50,12 +50,7 @@ def vmsst(
     Returns:
       (loss, metrics): nats per pair, but ``translation``, which is per sentence.
     """
-    if latent not in LATENTS or elbo_reduction not in REDUCTIONS:
-        raise ValueError(
-            f"latent {latent!r} must be one of {LATENTS}, elbo_reduction {elbo_reduction!r} of {REDUCTIONS}"
-        )
-    checks.number("lam", lam)
-    checks.whole("kl_warmup_steps", kl_warmup_steps)
+    check_options(lam, kl_warmup_steps, latent, elbo_reduction)
     source_key, sem_key, lang_key = jax.random.split(key, 3)
     mu_sem, logvar_sem = model.semantic_posterior(batch, deterministic=not train)
     mu_lang, logvar_lang = model.language_posterior(batch, deterministic=not train)
@@ -94,6 +89,16 @@ def vmsst(
 
 
 vmsst.needs = ("semantic_posterior", "language_posterior", "translation_passes", "reconstruct")
+
+
+def check_options(lam, kl_warmup_steps, latent, elbo_reduction) -> None:
+    """ValueError for values that define no loss."""
+    checks.number("lam", lam)
+    checks.whole("kl_warmup_steps", kl_warmup_steps)
+    if latent not in LATENTS or elbo_reduction not in REDUCTIONS:
+        raise ValueError(
+            f"latent {latent!r} must be one of {LATENTS}, elbo_reduction {elbo_reduction!r} of {REDUCTIONS}"
+        )
 
 
 def decode(model, batch, elbo, mu_sem, elbo_weight, translation: bool, train: bool):

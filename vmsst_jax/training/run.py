@@ -200,6 +200,11 @@ def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
     if not checkpoints.steps:
         return checkpoints, None
     saved = checkpoint.read_host(folder)
+    if "origin" in saved:
+        raise ValueError(
+            f"{folder} holds a converted model, not a run that could go on: name it as train.init_checkpoint, and another "
+            "MODEL_DIR"
+        )
     checkpoint.check_same_config(saved["gin"], config_text, ignore=FREE_BINDINGS)
     copy = folder / "tokenizer.model"
     if copy.is_file() and hashlib.sha256(copy.read_bytes()).hexdigest() != saved["tokenizer"]["sha256"]:
