@@ -67,8 +67,8 @@ def test_the_next_recipe_starts_afresh():
         ("MODEL_DIR", "binding 'MODEL_DIR': can't be read"),
         ("LANGUAGES = ['en'", "a bracket or quotation mark is never closed"),
         ("adafactor.schedule = @constant()", "Ambiguous selector 'constant'"),
-        ("Rhythm.steps = 0", "Rhythm: steps is 0; wanted 1 or more"),
-        ("train.reports = [@ValidationLoss()]", "nothing binds ValidationLoss.data, ValidationLoss.objective"),
+        ("Rhythm.steps = 0", "Rhythm.steps is 0; wanted a whole number of at least 1"),
+        ("train.optimizer = @adamw()", "nothing binds adamw.schedule"),
         ("TASK_MODULES = 'gettext'", "TASK_MODULES is 'gettext'; wanted a list of module names"),
         (
             "TASK_MODULES = ['getext']",

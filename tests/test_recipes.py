@@ -73,7 +73,8 @@ def recipe(tmp_path_factory):
     for file in ("bible_gospels_acts/de.tsv", "quran/quran.ar.tsv", "python_docs/en-ja.tsv", "multi30k/train.cs"):
         (data / file).parent.mkdir()
         (data / file).write_text("not read\n")
-    bindings = {"small.gin": [f'DATA_DIR = "{data}"'], **dict.fromkeys(PAPER, ['VOCABULARY_FILE = "not/read"'])}
+    small = dict.fromkeys(("small.gin", "small_contrastive.gin"), [f'DATA_DIR = "{data}"'])
+    bindings = {**small, **dict.fromkeys(PAPER, ['VOCABULARY_FILE = "not/read"'])}
 
     @functools.cache
     def evaluated(name):

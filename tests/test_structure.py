@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up; a part imports from its own floor and from those before it.
 FLOORS = [
-    {"checks", "runtime", "sharding", "command", "disk", "files"},
+    {"checks", "runtime", "sharding", "command", "disk"},
     {"interop"},
     {"data"},
     {"models", "objectives"},

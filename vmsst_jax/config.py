@@ -119,8 +119,8 @@ def configure(recipes: Sequence[str], bindings: Sequence[str], search_paths: Seq
     _folders[:] = recipe_folders(search_paths)
     files = [str(find_recipe(name, _folders)) for name in recipes]
     gin.clear_config()
-    _parse(files, bindings, skip_unknown=True)
-    for name in _task_modules():
+    texts = list(_texts(_parse(files, bindings, skip_unknown=True)))
+    for name in dict.fromkeys([*_replaced_task_modules(texts), *_task_modules()]):
         import_tasks(name)
     gin.clear_config()
     parsed = _parse(files, bindings, skip_unknown=False)
@@ -156,6 +156,16 @@ def import_tasks(name: str):
                 "of your own is found from the folder that holds it, or by PYTHONPATH)"
             ) from error
         raise
+
+
+def _replaced_task_modules(texts: Iterable[str]) -> Iterator[str]:
+    """Our own task modules that some file names, though a later one may name others: its bindings still refer to them."""
+    from vmsst_jax import tasks
+
+    ours = {module.name for module in pkgutil.iter_modules(tasks.__path__)}
+    for text in texts:
+        for line in re.findall(r"^TASK_MODULES\s*=.*", text, re.MULTILINE):
+            yield from (name for name in re.findall(r"[\"'](\w+)[\"']", line) if name in ours)
 
 
 def _task_modules() -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What writing to a shared, finite disk needs: locks between processes, and messages that name the file and advise."""
+"""What writing to a shared, finite disk needs: locks, files that appear whole, and messages that advise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -31,6 +32,26 @@ def open_locked(path: str | os.PathLike) -> BinaryIO:
             file.close()
             raise
     return file
+
+
+def write_atomically(path: str | os.PathLike, contents: bytes) -> None:
+    """Puts ``contents`` at ``path`` through a draft beside it, so that a kill at any moment leaves the old or the new.
+
+    A file that has these contents already is left alone.
+    """
+    path = pathlib.Path(path)
+    if path.is_file() and path.read_bytes() == contents:
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with open(draft, "wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
     python tests/perf/embedding_speed.py --model=HF_FOLDER --text=FILE [--text=FILE ...] [--prefix="query: "]
 
 Both tokenise, run the encoder in float32 on the CPU and take the mean over tokens. PyTorch gets batches of 64 sentences
-sorted by token length, each padded to its longest. The two take turns in one process; what counts is the ratio. The last
-line relates the encoder's arithmetic to the rate at which this machine multiplies matrices in JAX. Needs the extra
+sorted by token length, each padded to its longest. The two take turns in one process; what counts is the ratio. The
+last line relates the encoder's arithmetic to the rate at which this machine multiplies matrices in JAX. Needs the extra
 ``parity``.
 """
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from vmsst_jax import files
+from vmsst_jax import disk
 from vmsst_jax.training import logging
 from vmsst_jax.training.same_config import check_same_config
 
@@ -91,9 +91,9 @@ def test_tensorboard_reads_what_is_written(tmp_path):
 
 def test_atomic_files(tmp_path):
     path = tmp_path / "a"
-    files.write_atomically(path, b"one")
+    disk.write_atomically(path, b"one")
     stamp = path.stat().st_mtime_ns
-    files.write_atomically(path, b"one")  # left alone
+    disk.write_atomically(path, b"one")  # left alone
     assert path.stat().st_mtime_ns == stamp
-    files.write_atomically(path, b"two")
+    disk.write_atomically(path, b"two")
     assert path.read_bytes() == b"two" and list(tmp_path.iterdir()) == [path]

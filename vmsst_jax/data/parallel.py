@@ -20,7 +20,7 @@ from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.data.tokenizer import Tokenizer
-from vmsst_jax.files import write_atomically
+from vmsst_jax.disk import write_atomically
 
 logger = logging.getLogger(__name__)
 # How many pairs are looked at, of all tasks together and of each at least, to learn which languages a corpus has.

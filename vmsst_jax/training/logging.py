@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from vmsst_jax.files import write_atomically
+from vmsst_jax.disk import write_atomically
 
 
 class Diverged(ValueError):

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vmsst_jax import models, runtime, sharding
+from vmsst_jax import models, objectives, runtime, sharding
 from vmsst_jax.data import tokenizers
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
-from vmsst_jax.files import write_atomically
+from vmsst_jax.disk import write_atomically
 from vmsst_jax.models.t5 import T5Config
 from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
@@ -112,7 +112,8 @@ def train(
       schedule: "in_turn" or "random", which stream each update takes.
       mesh: function () -> device mesh.
       max_length: most tokens of a sentence when the trained model embeds text.
-      evaluators: functions (RunContext, state, step) -> metrics, called every ``rhythm.evaluate_every`` steps.
+      evaluators: functions (RunContext, state, step) -> metrics, called every ``rhythm.evaluate_every`` steps; their
+        ``prepare`` (RunContext) is called before the first one, to read data and fail early.
       reports: functions (RunContext, state) -> text, printed after the last step and kept in ``report.txt``.
       init_checkpoint: a run whose parameters to start from; ``init_allow_missing``: regular expressions for names that
         may differ. ``init_required`` makes it an error to leave it out, with this text as advice.
@@ -124,8 +125,11 @@ def train(
     mesh, folder = mesh(), pathlib.Path(model_dir)
     checkpoints, saved = open_checkpoints(folder, saving, config_text)
     table = Languages(saved["languages"] if saved else languages)
-    vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else tokenizer()
     module = model(len(table))
+    for stream in streams:
+        objectives.check_model(stream.objective, module)
+        stream.data.check(table, sharding.batch_shards(mesh), stream.accumulate)
+    vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else tokenizer()
     check_vocabulary(module, vocabulary)
     embedding = {"pooling": "mean", "layer": None, "normalize": False, "prefix": "", "max_length": max_length}
 
@@ -145,6 +149,8 @@ def train(
     if start >= rhythm.steps:
         log.say(f"step {start:,} is trained already and TRAIN_STEPS is {rhythm.steps:,}: nothing to train")
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
+    for evaluator in evaluators:
+        evaluator.prepare(context)
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start}
     drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, config_text, settings)
 
@@ -166,11 +172,16 @@ def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, re
             )
         return scores
 
+    log.say("compiling; the first steps take longer")
     try:
         current, stopped = loop.fit(
             current, feeds, checkpoints=checkpoints, host=host, evaluate=evaluate, log=log, **settings
         )
         if not stopped:
+            folder = context.model_dir
+            log.say(
+                f"the model is in {folder}; to try it: python -m vmsst_jax.search --checkpoint={folder} --corpus=FILE"
+            )
             write_reports(reports, context, current, log)
     finally:
         for feed in feeds:
@@ -202,8 +213,8 @@ def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
     saved = checkpoint.read_host(folder)
     if "origin" in saved:
         raise ValueError(
-            f"{folder} holds a converted model, not a run that could go on: name it as train.init_checkpoint, and another "
-            "MODEL_DIR"
+            f"{folder} holds a converted model, not a run that could go on: name it as train.init_checkpoint, "
+            "and give another MODEL_DIR"
         )
     checkpoint.check_same_config(saved["gin"], config_text, ignore=FREE_BINDINGS)
     copy = folder / "tokenizer.model"

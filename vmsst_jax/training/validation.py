@@ -30,7 +30,13 @@ class ValidationLoss:
             raise ValueError(f"ValidationLoss.batches is {self.batches!r}; wanted a whole number of at least 1")
         self._cached = None
 
-    def _prepare(self, run: RunContext):
+    def prepare(self, run: RunContext):
+        """(batches on the devices, compiled metrics), made once."""
+        if self._cached is None:
+            self._cached = self._open(run)
+        return self._cached
+
+    def _open(self, run: RunContext):
         stream = self.data.open(run.tokenizer, run.languages, run.seed, sharding.batch_shards(run.mesh))
         batches = [sharding.put_batch(stream.next()[0], run.mesh) for _ in range(self.batches)]
         loss_fn = loss_function(run.module, self.objective, train=False)
@@ -41,9 +47,7 @@ class ValidationLoss:
         return batches, jax.jit(metrics)
 
     def __call__(self, run: RunContext, state, step: int) -> dict[str, float]:
-        if self._cached is None:
-            self._cached = self._prepare(run)
-        batches, metrics = self._cached
+        batches, metrics = self.prepare(run)
         with jax.set_mesh(run.mesh):
             values = [metrics(state, batch) for batch in batches]
         return {f"validation_{name}": float(np.mean([v[name] for v in values])) for name in values[0]}
