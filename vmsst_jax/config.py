@@ -159,7 +159,7 @@ def import_tasks(name: str):
 
 
 def _replaced_task_modules(texts: Iterable[str]) -> Iterator[str]:
-    """Our own task modules that some file names, though a later one may name others: its bindings still refer to them."""
+    """Our own task modules that some file names: its bindings refer to them, also where a later file names others."""
     from vmsst_jax import tasks
 
     ours = {module.name for module in pkgutil.iter_modules(tasks.__path__)}
