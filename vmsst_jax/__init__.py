@@ -1,4 +1,4 @@
-"""Multilingual sentence embeddings in JAX: VMSST, CCP and UMSE, training and evaluation.
+"""Multilingual sentence embeddings in JAX: training, conversion and evaluation.
 
 Importing this package starts no JAX backend and loads neither TensorFlow, ScaNN nor gin.
 """

@@ -141,7 +141,7 @@ def _training_error(message: str, vocab_size: int) -> str:
     if most := re.search(r"too high .* <= (\d+)", message):
         return (
             f"cannot train a vocabulary of {vocab_size} pieces: this text yields at most {most[1]}. "
-            f"Ask for {most[1]} or fewer, or give more text."
+            f"Set VOCAB_SIZE (train_sentencepiece.vocab_size) to {most[1]} or fewer, or give more text."
         )
     if least := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return (
