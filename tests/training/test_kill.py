@@ -16,7 +16,7 @@ from vmsst_jax.training.checkpoint import load_model
 
 # More of them: KILLS=10 python -m pytest tests/training/test_kill.py
 KILLS = int(os.environ.get("KILLS", "3"))
-STEPS = 400
+STEPS = 240
 OPTIONS = (f"TRAIN_STEPS={STEPS}", "Rhythm.save_every=5", "train.evaluators=[]", "train.reports=[]")
 
 
