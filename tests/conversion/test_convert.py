@@ -209,13 +209,11 @@ def test_only_what_convert_wrote_is_replaced(bert_folder, tmp_path, form):
 
 def test_input_and_output_do_not_overlap(bert_folder, tmp_path):
     run(bert_folder, tmp_path / "own")
-    for source, output in (
-        (tmp_path / "own", tmp_path / "own"),
-        (tmp_path / "own" / "checkpoints" / "0", tmp_path / "own"),
-        (tmp_path / "own", tmp_path / "own" / "checkpoints"),
-    ):
-        with pytest.raises(ValueError, match="are in each other; give another --output"):
-            run(source, output, "--overwrite")
+    for source in (tmp_path / "own", tmp_path / "own" / "checkpoints" / "0"):
+        with pytest.raises(ValueError, match="is or holds the input .*; give another --output"):
+            run(source, tmp_path / "own", "--overwrite")
+    with pytest.raises(FileExistsError):
+        run(tmp_path / "own", tmp_path / "own" / "checkpoints", "--overwrite")
     assert checkpoint.read_host(tmp_path / "own")
 
 

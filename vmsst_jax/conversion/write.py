@@ -59,12 +59,12 @@ def check_output(output: str | os.PathLike, overwrite: bool, source: str | os.Pa
 
     Raises:
       FileExistsError: it is there and not to be replaced, or holds files that ``write`` did not put there.
-      ValueError: it is ``source``, or one lies inside the other.
+      ValueError: it is ``source``, or ``source`` lies inside it.
     """
     output = Path(output)
     here, there = output.expanduser().resolve(), Path(source).expanduser().resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise ValueError(f"the output {output} and the input {source} are in each other; give another --output")
+    if here == there or here in there.parents:
+        raise ValueError(f"the output {output} is or holds the input {source}; give another --output")
     if not output.exists():
         return
     found = _files(output) if output.is_dir() else {output.name}
