@@ -266,6 +266,9 @@ def test_contradictory_options_are_refused_at_once(parallel, options, message):
 
 
 def test_registering_touches_no_file(parallel):
+    import seqio
+
     parallel.register_tsv("later", "/nowhere/x.tsv", languages=LANGUAGES)
     parallel.register_opus_zip("later_zip", "/nowhere/x.zip", languages=LANGUAGES)
     parallel.register_tfds("later_tfds", "no_such_set:1.0.0", languages=LANGUAGES)
+    assert {"later", "later_zip", "later_tfds"} <= set(seqio.TaskRegistry.names())

@@ -58,8 +58,8 @@ def test_without_locks_on_the_file_system(tmp_path, monkeypatch):
         raise OSError(disk.NO_LOCKS[0], "No locks available")
 
     monkeypatch.setattr(disk.fcntl, "flock", flock)
-    with Checkpoints(tmp_path), Checkpoints(tmp_path):
-        pass
+    with Checkpoints(tmp_path) as first, Checkpoints(tmp_path) as second:
+        assert first.folder == second.folder
 
 
 def test_empty_checksums_are_none(tmp_path):
