@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -108,9 +109,22 @@ def _whole_folder(output: Path) -> Iterator[Path]:
             shutil.rmtree(old)
         else:
             folder.rename(output)
-    finally:
-        if folder.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        _remove(folder)
+        raise
+
+
+def _remove(folder: Path, patience: float = 5.0) -> None:
+    """Removes what a failure left, once nothing writes there any more.
+
+    When one array can't be written, TensorStore's threads may still be writing others, and make their folders anew.
+    """
+    gone_since, end = 0, time.monotonic() + patience
+    while gone_since < 3 and time.monotonic() < end:
+        gone_since = 0 if folder.exists() else gone_since + 1
+        shutil.rmtree(folder, ignore_errors=True)
+        if gone_since < 3:
+            time.sleep(0.02)
 
 
 def _own(model: Model, folder: Path) -> None:
