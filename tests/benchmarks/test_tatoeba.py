@@ -66,7 +66,7 @@ def test_scores_by_hand(data):
 
 def test_a_repeated_sentence_is_an_error_at_its_second_place(tmp_path):
     write(tmp_path, "deu", ["Hund", "Hund", "Maus"], ["dog", "dog", "mouse"])
-    scores = tatoeba.evaluate(Angles(), tmp_path, {})["per_language"]["deu"]
+    scores = tatoeba.evaluate(Angles(), tmp_path)["per_language"]["deu"]
     assert scores["xx->en"] == scores["en->xx"] == pytest.approx(2 / 3)
 
 
@@ -94,7 +94,7 @@ def test_results_file_has_what_a_reader_needs(data, tmp_path):
 def test_bad_data(data, tmp_path):
     def fails(error, match, folder=data, languages=None):
         with pytest.raises(error, match=match):
-            tatoeba.evaluate(Angles(), folder, {"languages": languages})
+            tatoeba.evaluate(Angles(), folder, languages=languages)
 
     fails(FileNotFoundError, "there is no folder", data / "none")
     (tmp_path / "empty").mkdir()
@@ -125,7 +125,7 @@ def test_real_files_against_a_loop():
                     x[i, sum(map(ord, text[j : j + 3])) % 64] += 1
             return x / np.linalg.norm(x, axis=1, keepdims=True)
 
-    scores = tatoeba.evaluate(Trigrams(), DATA, {"languages": ["deu"]})["per_language"]["deu"]
+    scores = tatoeba.evaluate(Trigrams(), DATA, languages=["deu"])["per_language"]["deu"]
     a, b = (Trigrams().encode(side).astype(np.float64) for side in tatoeba.read_pairs(DATA, "deu"))
     distance = ((a[:, None] - b[None]) ** 2).sum(-1)  # LASER's own wording: L2 between unit vectors
     # Sentences of equal trigrams tie, which float64 breaks at random: of those within 1e-6 the first one counts.

@@ -1,4 +1,4 @@
-"""The benchmarks by name, each a function ``(embedder, data_dir, options) -> result``.
+"""The benchmarks by name, each a function ``(embedder, data_dir, *, languages=None, options) -> result``.
 
 A result is a dictionary ready for JSON that holds at least "benchmark", "data", "split", "direction", "scoring",
 "index" (kind and recall), "per_language" and "means". The module has ``table(result) -> str`` beside it.
@@ -7,6 +7,7 @@ A result is a dictionary ready for JSON that holds at least "benchmark", "data",
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 
 from vmsst_jax.retrieval.embedder import Embedder
@@ -27,12 +28,15 @@ def run(name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dic
     Args:
       name: a key of ``BENCHMARKS``.
       data_dir: where its files lie.
-      options: {"languages": codes or None for all}.
+      options: the benchmark's own, by name; "languages" (codes, or None for all) is known to each.
 
     Raises:
-      ValueError: there is no such benchmark; and what the benchmark itself raises.
+      ValueError: there is no such benchmark or option; and what the benchmark itself raises.
     """
     check(name)
     module = importlib.import_module(BENCHMARKS[name])
-    result = module.evaluate(embedder, data_dir, options)
+    known = [p.name for p in inspect.signature(module.evaluate).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if unknown := sorted(options.keys() - set(known)):
+        raise ValueError(f"the benchmark {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    result = module.evaluate(embedder, data_dir, **options)
     return result, module.table(result)

@@ -75,7 +75,7 @@ def read_pairs(data_dir: str | os.PathLike, code: str) -> Pairs:
     return pairs
 
 
-def evaluate(embedder: Embedder, data_dir: str | os.PathLike, options: dict) -> dict:
+def evaluate(embedder: Embedder, data_dir: str | os.PathLike, *, languages: Sequence[str] | None = None) -> dict:
     """Accuracy in both directions per language, and macro means over all, seen and unseen languages.
 
     Every distinct sentence is embedded once. A language is seen if the model's language table has it.
@@ -83,7 +83,7 @@ def evaluate(embedder: Embedder, data_dir: str | os.PathLike, options: dict) -> 
     Args:
       embedder: the model.
       data_dir: folder with LASER's files.
-      options: {"languages": codes or None for all}.
+      languages: codes of the languages wanted; None for all.
 
     Returns:
       The result, see ``suite``; accuracies are shares of 1.
@@ -91,7 +91,7 @@ def evaluate(embedder: Embedder, data_dir: str | os.PathLike, options: dict) -> 
     Raises:
       FileNotFoundError, ValueError: files missing, empty, not UTF-8 or of unequal length; an unknown language.
     """
-    data = {code: read_pairs(data_dir, code) for code in choose(find_languages(data_dir), options.get("languages"))}
+    data = {code: read_pairs(data_dir, code) for code in choose(find_languages(data_dir), languages)}
     texts = list(dict.fromkeys(text for pairs in data.values() for side in pairs for text in side))
     row = {text: i for i, text in enumerate(texts)}
     vectors = embedder.encode(texts, normalize=True, progress=True)

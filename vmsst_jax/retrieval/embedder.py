@@ -159,6 +159,8 @@ class Embedder:
         batch_size: int | None = None,
         normalize: bool = False,
         progress: bool = False,
+        *,
+        language: str | None = None,
     ) -> np.ndarray:
         """Embeds sentences: float32 [len(texts), D], row i = sentence i.
 
@@ -171,6 +173,7 @@ class Embedder:
             where there are fewer texts: a single sentence need not pay for a whole batch.
           normalize: unit length vectors, also where the model itself doesn't normalise.
           progress: show rate and time left.
+          language: the code of their language, for embedders that treat languages differently; this one doesn't.
 
         Raises:
           ValueError: a sentence is no text (not a string, or one with half a surrogate pair), or its embedding came
