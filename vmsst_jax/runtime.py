@@ -23,6 +23,30 @@ def start(cache_dir: str | None = None) -> None:
     warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
 
 
+def fake_devices(count: int) -> None:
+    """Makes JAX see ``count`` CPU devices and nothing else, to compile for a mesh of that size. Before JAX starts."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def topology(name: str) -> list:
+    """Compile-only devices of a TPU slice that isn't here, such as "v5e:2x4" or "v4:2x2x4".
+
+    Raises ValueError for a name that the TPU compiler doesn't know, or where it isn't installed.
+    """
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else it asks a cloud machine's metadata server, for minutes
+    from jax.experimental import topologies
+
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=name).devices)
+    except Exception as error:  # libtpu raises whatever its C++ says
+        reason = str(error).strip().splitlines()[0][:200]
+        raise ValueError(
+            f"no TPU topology {name!r} can be had: {reason}. Names are like v5e:2x4 or v4:2x2x4, and the compiler "
+            "comes with the package libtpu (extra `tpu`)"
+        ) from error
+
+
 def is_main_process() -> bool:
     """Whether this process writes logs and reports."""
     import jax

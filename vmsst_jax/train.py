@@ -12,11 +12,7 @@ NAME = "vmsst_jax.train"
 
 def main(argv=None) -> None:
     flags = command.parser(NAME, "Trains a model from gin recipes; the same command goes on where a run was stopped.")
-    add = flags.add_argument
-    add("--gin_file", action="append", default=[], metavar="NAME", help="recipe; may be given several times")
-    add("--gin_search_paths", default="", metavar="A,B", help="further folders that hold recipes")
-    add("--gin_bindings", action="append", default=[], metavar="'NAME = VALUE'", help="overrides the recipe")
-    flags.epilog = "--gin.NAME=VALUE is short for --gin_bindings='NAME = VALUE': --gin.MODEL_DIR='\"runs/mine\"'"
+    command.add_recipe_flags(flags)
     arguments, rest = flags.parse_known_args(argv)
 
     from vmsst_jax import config, runtime

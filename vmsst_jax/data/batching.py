@@ -59,6 +59,12 @@ class BatchPlan:
         """Sentences per group: 2B / number of groups."""
         return 2 * self.batch_size // len(self.widths)
 
+    def shapes(self) -> dict:
+        """Shapes of a batch's int32 arrays, as ``collate`` makes them."""
+        leading, rows = (self.accumulate,) if self.accumulate > 1 else (), 2 * self.batch_size
+        tokens = tuple((*leading, self.group_rows, width) for width in self.widths)
+        return {"tokens": tokens, **dict.fromkeys(("slot", "row", "lang", "text_id"), (*leading, rows))}
+
     @property
     def fallback(self) -> tuple[int, ...]:
         """The widths of a batch with a sentence too long for its group."""

@@ -83,10 +83,14 @@ def train_step(module, objective, optimizer, stream: int = 0, accumulate: int = 
     return step
 
 
+def jitted_step(step, abstract_state, mesh):
+    """``step`` under jit, to be called with ``mesh`` set: the state keeps its layout and its buffers are reused."""
+    return jax.jit(step, donate_argnums=0, out_shardings=(sharding.state_shardings(abstract_state, mesh), None))
+
+
 def compiled_step(step, abstract_state, mesh):
-    """``step`` under jit on ``mesh``: the state keeps its layout and its buffers are reused."""
-    shardings = sharding.state_shardings(abstract_state, mesh)
-    jitted = jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+    """``step`` under jit on ``mesh``, see ``jitted_step``."""
+    jitted = jitted_step(step, abstract_state, mesh)
 
     def call(state, batch):
         with jax.set_mesh(mesh):

@@ -1,0 +1,83 @@
+"""A recipe's step without its data: bytes against those of real arrays, on one device and on eight."""
+
+import json
+
+import jax
+import pytest
+
+from vmsst_jax import runtime, sharding
+from vmsst_jax.data.parallel import ParallelText
+from vmsst_jax.objectives.contrastive import contrastive
+from vmsst_jax.objectives.vmsst import vmsst
+from vmsst_jax.training import optimizers, profile_report, profiling, run, schedules, state
+
+
+@pytest.fixture
+def recipe(tiny_model):
+    def make(kind="vmsst", objective=vmsst, accumulate=1, **options):
+        text = ParallelText("not_registered", batch_size=16, max_length=8, widths=(4, 8))
+        return {
+            "mesh": sharding.make_mesh,
+            "model": lambda languages: tiny_model(kind, num_languages=languages, **options),
+            "languages": ("de", "en", "fr"),
+            "optimizer": optimizers.adam(schedules.constant(1e-3)),
+            "streams": [run.Stream(text, objective, accumulate=accumulate)],
+        }
+
+    return make
+
+
+def nbytes(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def test_one_device_is_measured(recipe, tmp_path):
+    made = recipe(accumulate=2)
+    device = jax.devices()[:1]
+    found = profiling.profile(made, device, steps=2, trace=str(tmp_path / "trace"))
+    mesh = sharding.make_mesh(devices=device)
+    real = state.make_state(made["model"](3), made["optimizer"], 0, mesh)
+    counts = found["bytes_per_device"]
+    assert counts["parameters"] == counts["gradients"] == nbytes(real.params)
+    assert counts["optimizer"] == nbytes(real.opt_state) == pytest.approx(2 * counts["parameters"], rel=1e-3)
+    stream = found["streams"]["parallel"]
+    assert (stream["examples"], stream["tokens"], stream["dtype"]) == (32, 2 * 16 * (4 + 8), "float32")
+    assert stream["flops"]["executed"] == pytest.approx(stream["flops"]["model"], rel=0.01)
+    assert stream["measured"]["examples_per_second"] == pytest.approx(32 / stream["measured"]["seconds"])
+    assert stream["memory"]["arguments"] > counts["parameters"] + counts["optimizer"]
+    assert list((tmp_path / "trace").rglob("*.pb"))
+    profile_report.write(tmp_path / "found.json", found)
+    assert json.loads((tmp_path / "found.json").read_text()) == found
+    text = profile_report.text(found, memory_gb=1e-9)
+    assert "32 examples and 384 tokens" in text and "does not fit 1e-09 GB by the compiler" in text
+
+
+def test_eight_devices_share(recipe):
+    one = profiling.profile(recipe("contrastive", contrastive, remat="full"), jax.devices()[:1])
+    eight = profiling.profile(recipe("contrastive", contrastive, remat="full"), jax.devices())
+    assert eight["devices"]["mesh"] == {"data": 8, "fsdp": 1, "model": 1}
+    of_one, of_eight = one["streams"]["parallel"], eight["streams"]["parallel"]
+    assert of_one["collectives"] == {} and of_eight["collectives"]["all-reduce"]["bytes"] >= nbytes_of(one)
+    assert of_one["flops"]["model"] == of_eight["flops"]["model"] < 0.8 * of_eight["flops"]["executed"]
+    kept = of_one["analytic"]["kept_for_backward"]
+    assert of_eight["analytic"]["kept_for_backward"] == kept // 8
+    assert "nothing crosses devices" not in profile_report.text(eight)
+
+
+def nbytes_of(found):
+    return found["bytes_per_device"]["gradients"]
+
+
+def test_bfloat16_bytes_of_a_cpu_are_not_reported(recipe):
+    found = profiling.profile(recipe(dtype="bfloat16"), jax.devices()[:1])
+    assert found["streams"]["parallel"]["memory"] is None
+    assert "not given, a CPU computes bfloat16 in float32" in profile_report.text(found)
+
+
+def test_an_unknown_topology_is_named(monkeypatch):
+    def refuse(**_):
+        raise RuntimeError("no such thing\nmore")
+
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", refuse)
+    with pytest.raises(ValueError, match="no TPU topology 'v9:1' can be had: no such thing. Names are like v5e:2x4"):
+        runtime.topology("v9:1")
