@@ -5,17 +5,27 @@ BIN = $(VENV)/bin
 # The tested versions are for 3.11; other Pythons resolve from the ranges in pyproject.toml.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: quickstart test test-parity lint clean
+.PHONY: quickstart test test-page test-parity lint bench clean
 
 quickstart: $(VENV)/quickstart.done
 	$(BIN)/python -m vmsst_jax.train --gin_file=quickstart.gin
 
 test: $(VENV)/test.done
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not parity"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not parity and not browser"
 
 # The live comparison with PyTorch and transformers, which `make test` replaces by stored arrays.
 test-parity: $(VENV)/parity.done
 	$(BIN)/python -m pytest -m parity
+
+# The report in a real browser; needs Chromium (Debian: apt install chromium).
+test-page: $(VENV)/test.done
+	$(BIN)/python -m pytest -m browser tests/benchmarks
+
+# The speed claims of docs/RESULTS.md, side by side with other libraries; on an otherwise idle machine. Scripts that need
+# a model or text of yours (embedding_speed.py, scann_speed.py, mining_speed.py with --help) are run by hand.
+bench: $(VENV)/bench.done
+	for name in output_layer vmsst_step t5_step contrastive_chunks token_cache; do \
+	  echo "== $$name"; $(BIN)/python tests/perf/$$name.py || exit 1; done
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .
@@ -30,6 +40,10 @@ $(VENV)/%.done: pyproject.toml constraints.txt
 $(VENV)/parity.done: $(VENV)/test.done
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
 	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[parity]'
+	touch $@
+
+$(VENV)/bench.done: $(VENV)/parity.done
+	$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e '.[bench]'
 	touch $@
 
 clean:

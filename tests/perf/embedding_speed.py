@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import pathlib
 import statistics
-import time
 
 import numpy as np
+import timing
 
 
 def pytorch_encoder(model_dir: str, prefix: str):
@@ -40,22 +40,6 @@ def pytorch_encoder(model_dir: str, prefix: str):
     return encode, model.config
 
 
-def matmul_rate() -> float:
-    """GFLOP/s of JAX's float32 product of two 2048 x 2048 matrices, the best of five."""
-    import jax
-    import jax.numpy as jnp
-
-    x = jnp.ones((2048, 2048))
-    product = jax.jit(lambda a, b: jnp.dot(a, b, precision="highest"))
-    product(x, x).block_until_ready()
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        product(x, x).block_until_ready()
-        times.append(time.perf_counter() - begin)
-    return 2 * 2048**3 / min(times) / 1e9
-
-
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--model", required=True)
@@ -69,25 +53,19 @@ def main() -> None:
 
     import vmsst_jax
 
+    print(timing.machine("torch", "transformers"))
     theirs, config = pytorch_encoder(a.model, a.prefix)
     ours = vmsst_jax.load(a.model, max_length=a.max_length, pooling="mean", prefix=a.prefix)
     reference, tokens = theirs(texts, a.max_length)
     print(f"largest difference: {np.abs(ours.encode(texts) - reference).max():.2e}")
-    times = {"ours": [], "pytorch": []}
-    for _ in range(a.repetitions):
-        begin = time.perf_counter()
-        ours.encode(texts)
-        times["ours"].append(time.perf_counter() - begin)
-        begin = time.perf_counter()
-        theirs(texts, a.max_length)
-        times["pytorch"].append(time.perf_counter() - begin)
-    ratios = [p / o for o, p in zip(times["ours"], times["pytorch"], strict=True)]
+    encoders = {"ours": lambda: ours.encode(texts), "pytorch": lambda: theirs(texts, a.max_length)}
+    times = timing.take_turns(encoders, a.repetitions)
     for name, seconds in times.items():
         print(f"{name}: {len(texts) / statistics.median(seconds):,.0f} sentences/s (median of {a.repetitions})")
-    print(f"ratio: min {min(ratios):.2f}, median {statistics.median(ratios):.2f}, max {max(ratios):.2f}")
+    print(timing.ratios(times, "ours", "pytorch"))
     d, f = config.hidden_size, config.intermediate_size
     work = tokens * config.num_hidden_layers * 2 * (4 * d * d + 2 * d * f) / 1e9
-    rate, peak = work / min(times["ours"]), matmul_rate()
+    rate, peak = work / min(times["ours"]), timing.matmul_rate()
     print(f"real tokens' matrix products: {rate:.0f} GFLOP/s, {rate / peak:.0%} of this machine's {peak:.0f} in JAX")
 
 
