@@ -1,11 +1,12 @@
-"""Registers `cc_108`: Common Crawl documents in 108 languages, one task per language, mixed by n ** 0.3.
+"""Registers `cc_108`: Common Crawl documents in 108 languages, one task per language, mixed by n ** 0.3; and, of two of
+them, `cc_en_fr`.
 
 What is mixed comes from the table `common_crawl_108.tsv` (languages, amounts, file patterns); its header says where
 they come from. The files lie under the gin setting `common_crawl.data_root`, prepared beforehand (cleaned, split into
 sentences, shuffled): one document a line, its sentences separated by tabs, plain or `.gz`. Importing this module
 opens none of them. An example is
 
-    {"text": str (the whole line), "lang": str, "document_id": int64 (a hash of language and text)}
+    {"text": str (one sentence a line), "lang": str, "document_id": int64 (a hash of language and text)}
 """
 
 import os
@@ -29,8 +30,9 @@ def settings(data_root: str | None = None, exponent: float = 0.3) -> dict:
     return {"data_root": data_root, "exponent": exponent}
 
 
+@gin.register("languages", module="tasks.common_crawl")
 def languages(table: str = TABLE) -> tuple[str, ...]:
-    """The sorted codes of all languages in the table: 108 for `cc_108`."""
+    """The sorted codes of all languages in the table: 108 for `cc_108`. In a recipe: `@common_crawl.languages()`."""
     return tuple(sorted(row["language"] for row in tables.read_table(table, _COLUMNS, "megabytes")))
 
 
@@ -66,7 +68,8 @@ def _document(language: str):
 
     def convert(line):
         key = tf.strings.join([language, line], "\0")
-        return {"text": line, "lang": language, "document_id": tf.strings.to_hash_bucket_fast(key, 2**62)}
+        text = tf.strings.regex_replace(line, "\t", "\n")
+        return {"text": text, "lang": language, "document_id": tf.strings.to_hash_bucket_fast(key, 2**62)}
 
     return lambda dataset: dataset.map(convert)
 
@@ -88,3 +91,4 @@ def _read_lines(path: tf.Tensor) -> tf.data.Dataset:
 
 
 register_table("cc_108", TABLE)
+seqio.MixtureRegistry.add("cc_en_fr", [("cc_108_en", 1.0), ("cc_108_fr", 1.0)])

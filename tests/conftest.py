@@ -43,6 +43,53 @@ def parallel_batch(pairs=8, *, length=6, vocab=50, languages=3, groups=1, seed=0
     }
 
 
+def document_batch(groups=2, pairs=3, *, lang=None, length=6, vocab=40, languages=3, documents=20, seed=0):
+    """A random document batch: neighbours share most of their tokens; no document twice in a group."""
+    rng = np.random.default_rng(seed)
+    centre = rng.integers(4, vocab, (groups, pairs, length)).astype(np.int32)
+    context = np.where(rng.random(centre.shape) < 0.7, centre, rng.integers(4, vocab, centre.shape)).astype(np.int32)
+    for side in (centre, context):
+        side[..., 0] = 0  # <s>
+        side[np.arange(length) > rng.integers(2, length, (groups, pairs, 1))] = 1  # padding
+    chosen = np.stack([rng.permutation(documents)[:pairs] for _ in range(groups)])
+    return {
+        "centre": centre,
+        "context": context,
+        "lang": np.asarray(rng.integers(0, languages, groups) if lang is None else lang, np.int32),
+        "document_id": chosen.astype(np.int32),
+    }
+
+
+@pytest.fixture(scope="session")
+def make_documents():
+    """The function ``document_batch``."""
+    return document_batch
+
+
+@pytest.fixture(scope="session")
+def tiny_ccp():
+    """Function (**options) -> a module of kind "ccp" of a few thousand parameters; BertConfig's fields may be given."""
+    import dataclasses
+
+    from vmsst_jax import models
+    from vmsst_jax.models.bert import BertConfig
+    from vmsst_jax.models.ccp import CcpConfig
+    from vmsst_jax.models.text_encoder import TextEncoderConfig
+
+    def make(pooling="cls", **options):
+        sizes = dict(vocab_size=40, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1, max_positions=20)
+        sizes |= dict(dropout=0.0, attention_dropout=0.0)
+        fields = {f.name for f in dataclasses.fields(BertConfig)} - {"num_languages"}
+        bert = BertConfig(**{**sizes, **{k: v for k, v in options.items() if k in fields}})
+        rest = {k: v for k, v in options.items() if k not in fields}
+        encoder = TextEncoderConfig(bert, pooling=pooling)
+        return models.build(
+            "ccp", CcpConfig(encoder, **{"num_languages": 3, "head_features": 8, "bank_size": 16, **rest})
+        )
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def make_batch():
     """The function ``parallel_batch``."""

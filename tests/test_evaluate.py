@@ -1,4 +1,4 @@
-"""The command alone, with a stand-in model; tests/retrieval runs it on a real checkpoint."""
+"""The command alone, with stand-in models; tests/retrieval runs it on a real checkpoint."""
 
 import json
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax import command, evaluate
+from vmsst_jax.benchmarks import html_report
 from vmsst_jax.retrieval import embedder
 
 
@@ -14,13 +15,13 @@ class Letters:
     """Embeds a sentence by its first letter, whatever its case."""
 
     languages = SimpleNamespace(codes=("en", "de"))
-    batch_size = 1
-    counts = {"sentences": 6, "empty": 0, "truncated": 0}
+    dim, batch_size, max_length = 26, 1, None
 
     def __init__(self, directory):
         self.source = {"directory": str(directory / "checkpoints" / "9"), "step": 9}
+        self.counts = {"sentences": 6, "empty": 0, "truncated": 0}
 
-    def encode(self, texts, normalize, progress):
+    def encode(self, texts, batch_size=None, normalize=False, progress=False, *, language=None):
         return np.eye(26, dtype=np.float32)[[ord(text[0].lower()) - ord("a") for text in texts]]
 
     def describe(self):
@@ -30,31 +31,64 @@ class Letters:
         return "abc"
 
 
+def first_letters(texts):
+    """The same, as somebody's function."""
+    return np.eye(26)[[ord(text[0].lower()) - ord("a") for text in texts]]
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def pages(monkeypatch):
+    """What reports were written of, instead of drawing them."""
+    written = []
+    monkeypatch.setattr(html_report, "write_page", lambda path, results, **more: written.append((path, results)))
+    return written
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "tatoeba").mkdir()
     for ending, text in (("deu", "Hund\nMaus\nKatze\n"), ("eng", "hound\nmouse\ncat\n")):
-        (tmp_path / f"tatoeba.deu-eng.{ending}").write_text(text)
+        (tmp_path / "tatoeba" / f"tatoeba.deu-eng.{ending}").write_text(text)
+    (tmp_path / "tatoeba_non_english").mkdir()
+    (tmp_path / "tatoeba_non_english" / "deu-fra.tsv").write_text("Hund\thomme\nMaus\tchat\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(data, tmp_path, monkeypatch, pages):
     monkeypatch.setattr(embedder, "load", lambda path, *args, **options: Letters(tmp_path / path))
 
-    def run(*flags):
-        argv = ["--checkpoint=model", "--benchmark=tatoeba", f"--data_dir={tmp_path}", *flags]
-        try:
-            command.run(evaluate.NAME, evaluate.main, argv)
-        except SystemExit as stopped:
-            return stopped.code
-        return 0
+    def run(*flags, benchmark="tatoeba", source="--checkpoint=model"):
+        folder = data if "," in benchmark else data / benchmark.split(",")[0]
+        argv = [source, f"--benchmark={benchmark}", f"--data_dir={folder}", f"--cache_dir={tmp_path / 'cache'}", *flags]
+        return ended(evaluate.main, [flag for flag in argv if flag])
 
     return run
 
 
-def test_prints_a_table_and_writes_results(run, tmp_path, capsys):
+def ended(main, argv):
+    """The exit code."""
+    try:
+        command.run(evaluate.NAME, main, argv)
+    except SystemExit as stopped:
+        return stopped.code
+    return 0
+
+
+def test_prints_a_table_and_writes_results(run, tmp_path, capsys, pages):
     assert run("--languages=de") == 0
     path = tmp_path / "model" / "evaluations" / "tatoeba" / "step_9" / "results.json"
     out = capsys.readouterr().out
-    assert "66.7" in out and str(path) in out
+    assert "66.7" in out and str(path) in out and "0 vectors found, 6 computed; the cache" in out
     saved = json.loads(path.read_text())
     assert saved["per_language"]["deu"]["xx->en"] == pytest.approx(2 / 3)
     assert saved["model"]["step"] == 9 and saved["model"]["fingerprint"] == "abc"
+    ((page, (shown,)),) = pages
+    assert page == path.with_name("report.html") and shown["per_language"] == saved["per_language"]
+    assert run("--languages=de", "--overwrite") == 0
+    assert "6 vectors found, 0 computed" in capsys.readouterr().out
+    assert run("--overwrite", "--no_cache") == 0
+    assert "vectors found" not in capsys.readouterr().out
 
 
 def test_an_existing_result_is_kept(run, tmp_path, capsys):
@@ -67,12 +101,114 @@ def test_an_existing_result_is_kept(run, tmp_path, capsys):
     assert run(f"--output={out}", "--overwrite") == 0
 
 
-def test_bad_flags(run, capsys):
+def test_options_of_a_benchmark(run, tmp_path):
+    out = tmp_path / "results"
+    assert run("--option", "direction=xx->en", "--option", "seen=['de']", f"--output={out}") == 0
+    saved = json.loads((out / "results.json").read_text())
+    assert saved["direction"] == ["xx->en"] and saved["per_language"]["deu"]["seen"] is True
+
+
+def test_comparing_runs(run, tmp_path, pages, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run(f"--output={first}") == 0
+    assert run(f"--output={second}", f"--compare={first}") == 0
+    assert [len(results) for _, results in pages] == [1, 2]
+    both = f"--compare={first}/results.json,{second}/results.json"
+    assert ended(evaluate.main, [both, f"--output={tmp_path / 'both'}"]) == 0
+    assert pages[-1][0] == tmp_path / "both" / "report.html" and len(pages[-1][1]) == 2
+    assert run(f"--output={tmp_path / 'third'}", "--compare=nowhere.json") == 2
+    assert run("--option=direction=xx->en", f"--output={tmp_path / 'third'}", f"--compare={first}") == 2
+    assert "of another protocol than" in capsys.readouterr().err
+
+
+FUNCTION = """
+import numpy as np
+
+
+def embed(texts):
+    return np.eye(26)[[(ord(text[0].lower()) - ord("a")) % 26 for text in texts]]
+"""
+
+
+def test_several_benchmarks_of_a_function(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "letters_of_test.py").write_text(FUNCTION)
+    out = tmp_path / "out"
+    flags = ("--option=tatoeba.direction=xx->en", f"--output={out}")
+    both = {"benchmark": "tatoeba,tatoeba_non_english", "source": "--embedder=letters_of_test:embed"}
+    assert run(*flags, **both) == 0
+    printed = capsys.readouterr().out
+    assert "[2 of 2] letters_of_test:embed x tatoeba_non_english" in printed and "66.7" in printed
+    assert (
+        json.loads((out / "letters_of_test_embed" / "tatoeba" / "results.json").read_text())["scores"][-1] == "xx->en"
+    )
+    # What can't be scored makes the exit code 1, and is named.
+    (tmp_path / "tatoeba_non_english" / "deu-fra.tsv").write_text("no tab\n")
+    assert run(*flags, **both) == 1
+    error = capsys.readouterr().err
+    assert (
+        "missing: letters_of_test:embed x tatoeba_non_english: ValueError: " in error and "1 cells are missing" in error
+    )
+
+
+def test_texts_for_another_tool_and_its_vectors(run, tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    assert run(f"--write_texts={texts}", benchmark="tatoeba,tatoeba_non_english", source="") == 0
+    assert "8 texts, one a line" in capsys.readouterr().out
+    lines = texts.read_text().splitlines()
+    np.save(tmp_path / "texts.npy", first_letters(lines))
+    assert run(f"--output={tmp_path / 'out'}", source=f"--vectors={tmp_path / 'texts.npy'}") == 0
+    assert "66.7" in capsys.readouterr().out
+
+
+RECIPE = """
+evaluate.models = {"mine": {"checkpoint": %CHECKPOINT}}
+evaluate.benchmarks = {"Tatoeba": {"benchmark": "tatoeba"}}
+evaluate.data_dir = %DATA_DIR
+evaluate.output = "out"
+evaluate.cache = False
+CHECKPOINT = "model"
+"""
+
+
+def test_a_recipe(run, data, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.gin").write_text(RECIPE)
+    assert ended(evaluate.main, ["--gin_file=mine.gin", f'--gin.DATA_DIR="{data}"']) == 0
+    assert "mine" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "mine" / "Tatoeba" / "results.json").read_text())["model"]["step"] == 9
+    assert f'DATA_DIR = "{data}"' in (tmp_path / "out" / "recipe.gin").read_text().replace("'", '"')
+    for flags, message in (
+        (["--gin.DATA_DIR='x'", "--gin.CHEKPOINT='y'"], "uses CHEKPOINT; did you mean CHECKPOINT?"),
+        ([], "the recipe needs DATA_DIR"),
+        (["--gin.DATA_DIR='x'", "--gin.evaluate.colums='y'"], "did you mean columns?"),
+        (["--gin.DATA_DIR='x'", "--languages=de"], "--languages: with --gin_file, all is in the recipe"),
+    ):
+        assert ended(evaluate.main, ["--gin_file=mine.gin", *flags]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_bad_flags(run, capsys, tmp_path):
     for flag, message in (
-        ("--benchmark=tatoba", "there is no benchmark 'tatoba'; known: tatoeba"),
+        ("--benchmark=tatoba", "there is no benchmark 'tatoba'; did you mean tatoeba"),
         ("--languages=xyz", "the data has no language 'xyz'"),
         ("--data_dir=/nowhere", "there is no folder /nowhere"),
+        ("--option=k=4", "the benchmark tatoeba has no option k; it has languages"),
+        ("--option=sts.years=4", "the option sts.years is of a benchmark that isn't among tatoeba"),
     ):
         assert run(flag) == 2
         err = capsys.readouterr().err
         assert err.startswith("vmsst_jax.evaluate: error: ") and message in err and err.count("\n") == 1
+    for flags, message in (
+        (["--benchmark=tatoeba", "--data_dir=x"], "one of --checkpoint, --sentence_transformers, --vectors"),
+        (["--checkpoint=a", "--benchmark=tatoeba"], "required: --data_dir"),
+        (["--checkpoint=a", "--benchmark=tatoeba,sts", "--data_dir=x"], "with several benchmarks: --output"),
+        (["--checkpoint=a"], "required: --benchmark"),
+        (["--checkpoint=a", "--embedder=b:c"], "not allowed with argument"),
+        (["--checkpoint=a", "--gin.X=1"], "unrecognized arguments: --gin.X=1"),
+        (["--option=k"], "'k' is no NAME=VALUE"),
+    ):
+        assert ended(evaluate.main, flags) == 2
+        assert message in capsys.readouterr().err
+    assert run(source="--embedder=nobody_of_test:embed") == 2
+    assert "there is no module nobody_of_test" in capsys.readouterr().err

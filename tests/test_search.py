@@ -16,7 +16,7 @@ def asked(monkeypatch):
     batches = []
 
     class Echo:
-        def __init__(self, model, corpus, cache_dir):
+        def __init__(self, model, corpus, cache_dir, query_embedder):
             pass
 
         def search(self, queries, k):

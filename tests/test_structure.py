@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up; a part imports from its own floor and from those before it.
 FLOORS = [
-    {"checks", "runtime", "sharding", "command", "disk"},
+    {"checks", "runtime", "sharding", "command", "disk", "language_codes"},
     {"interop"},
     {"data"},
     {"models", "objectives"},
@@ -21,7 +21,7 @@ FLOORS = [
     {"retrieval"},
     {"benchmarks"},
     {"config", "tasks"},  # config registers parts of every floor; tasks are loaded by name
-    {"train", "embed", "evaluate", "search", "convert"},
+    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
 # The package's own __init__ offers `load`; tasks have a test of their own.

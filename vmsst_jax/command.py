@@ -54,19 +54,49 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
 
 
-def add_model_flags(flags: argparse.ArgumentParser, batch_size: int) -> None:
-    """--checkpoint, --step, --max_length, --batch_size and more: which model embeds, and how."""
-    flags.add_argument(
+def add_recipe_flags(flags: argparse.ArgumentParser) -> None:
+    """--gin_file, --gin_search_paths, --gin_bindings; what is left is read by ``config.short_bindings``."""
+    add = flags.add_argument
+    add("--gin_file", action="append", default=[], metavar="NAME", help="recipe; may be given several times")
+    add("--gin_search_paths", default="", metavar="A,B", help="further folders that hold recipes")
+    add("--gin_bindings", action="append", default=[], metavar="'NAME = VALUE'", help="overrides the recipe")
+    flags.epilog = "--gin.NAME=VALUE is short for --gin_bindings='NAME = VALUE': --gin.MODEL_DIR='\"runs/mine\"'"
+
+
+def add_model_flags(flags: argparse.ArgumentParser, required: bool = True) -> None:
+    """--checkpoint and what may stand in its place, --step, --max_length and more: what embeds, and how."""
+    source = flags.add_mutually_exclusive_group(required=required)
+    source.add_argument(
         "--checkpoint",
-        required=True,
         metavar="DIR",
         help="a model directory, its checkpoints folder or one step folder; or a model of another project in any form "
         "that vmsst_jax.convert reads, which is converted on first use",
     )
+    source.add_argument(
+        "--sentence_transformers", metavar="NAME", help="a model that the library sentence-transformers is to run"
+    )
+    source.add_argument(
+        "--vectors",
+        type=codes,
+        metavar="A.npy,B.npy",
+        help="ready vectors: row i of A.npy is line i of the text file A or A.txt beside it",
+    )
+    source.add_argument(
+        "--embedder",
+        metavar="MODULE:FUNCTION",
+        help="a Python function of yours: called with a list of strings, it returns numbers [n, D]",
+    )
+    flags.add_argument(
+        "--trained_languages",
+        type=codes,
+        metavar="A,B",
+        help="the languages in training, for models that have no table of them",
+    )
     flags.add_argument(
         "--cache_dir",
         metavar="DIR",
-        help="where converted models and the vectors of searched files are kept; without it beside the originals",
+        help="where converted models and computed vectors are kept; without it models and vectors of searched files "
+        "beside the originals, others in ~/.cache/vmsst_jax",
     )
     add_embedding_flags(flags)
     flags.add_argument("--step", type=step, help="a step number or `best`; without it the last checkpoint")
@@ -77,12 +107,12 @@ def add_model_flags(flags: argparse.ArgumentParser, batch_size: int) -> None:
         help="longer sentences are cut to this many tokens; without it the checkpoint's own limit",
     )
     flags.add_argument(
-        "--batch_size", type=positive, default=batch_size, metavar="N", help="sentences per device call (%(default)s)"
+        "--batch_size", type=positive, metavar="N", help="sentences per device call; without it what suits the device"
     )
 
 
 def add_embedding_flags(flags: argparse.ArgumentParser) -> None:
-    """--pooling, --layer, --skip_special_tokens, --prefix: what is said otherwise than in the model."""
+    """--pooling, --layer, --skip_special_tokens, --prefix, --tower: what is said otherwise than in the model."""
     flags.add_argument(
         "--pooling", choices=("mean", "cls", "max", "mean_sqrt_len", "last", "pooler"), help="of an encoder's tokens"
     )
@@ -95,11 +125,31 @@ def add_embedding_flags(flags: argparse.ArgumentParser) -> None:
         help="leave <s>, </s> and their like out of the pooling",
     )
     flags.add_argument("--prefix", metavar="TEXT", help="put before every sentence, such as 'query: '")
+    flags.add_argument("--tower", choices=("query", "passage"), help="which encoder of a model that has two (DPR)")
+
+
+def add_calibration_flags(flags: argparse.ArgumentParser) -> None:
+    """--calibration and --calibration_steps, for ``retrieval.calibration.applied``."""
+    flags.add_argument("--calibration", metavar="FILE", help="what vmsst_jax.calibrate wrote for this model")
+    flags.add_argument(
+        "--calibration_steps",
+        type=codes,
+        metavar="A,B",
+        help="only these first ones of its steps, such as shift or shift,scale; without it all of them",
+    )
 
 
 def embedding_flags(args: argparse.Namespace) -> dict:
     """What ``add_embedding_flags`` read, as options of ``retrieval.embedder.load``."""
-    return {name: getattr(args, name) for name in ("pooling", "layer", "pool_special", "prefix")}
+    return {name: getattr(args, name) for name in ("pooling", "layer", "pool_special", "prefix", "tower")}
+
+
+def model_options(args: argparse.Namespace) -> dict:
+    """What ``add_model_flags`` read, as options of ``retrieval.embedders.load``."""
+    sources = ("checkpoint", "sentence_transformers", "vectors", "embedder", "trained_languages")
+    given = {name: getattr(args, name) for name in (*sources, "step", "max_length", "batch_size")}
+    # Caches of vectors are for every source; converted models only come from checkpoints.
+    return given | embedding_flags(args) | ({"cache_dir": args.cache_dir} if args.checkpoint is not None else {})
 
 
 def codes(text: str) -> list[str]:

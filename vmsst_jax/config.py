@@ -22,7 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import gin
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
+# What recipes can be for, and a recipe for each.
 TRAIN = "vmsst_jax.training.run.train"
+EVALUATE = "vmsst_jax.benchmarks.grid.evaluate"
+EXAMPLES = {TRAIN: "quickstart.gin", EVALUATE: "evaluate/all.gin"}
 # Macros that are read here, before any recipe could refer to them.
 FREE_MACROS = ("TASK_MODULES",)
 # What recipes include isn't a recipe by itself.
@@ -66,26 +69,44 @@ def short_bindings(arguments: Sequence[str]) -> list[str]:
 def register() -> None:
     """Registers every configurable of the library, once."""
     from vmsst_jax import objectives, sharding
-    from vmsst_jax.benchmarks import in_training
-    from vmsst_jax.data import parallel
+    from vmsst_jax.benchmarks import grid, in_training, passage_ranks
+    from vmsst_jax.data import documents, parallel, question_files, question_passages
     from vmsst_jax.data.tokenizer import Tokenizer
-    from vmsst_jax.models import output_layer, t5
+    from vmsst_jax.data.tokenizer_xlmr import XlmrTokenizer
+    from vmsst_jax.models import bert, output_layer, t5
+    from vmsst_jax.models.ccp import CcpConfig
+    from vmsst_jax.models.dual_encoder import DualEncoderConfig
+    from vmsst_jax.models.text_encoder import TextEncoderConfig
     from vmsst_jax.models.vmsst import ModelConfig
-    from vmsst_jax.objectives import bitranslation, contrastive, vmsst
-    from vmsst_jax.training import loop, optimizers, run, schedules, validation
+    from vmsst_jax.objectives import bitranslation, ccp, contrastive, dual_encoder, masked_lm, vmsst
+    from vmsst_jax.training import encoder_start, loop, optimizers, run, schedules, validation
 
     _spell_out(run.model, ModelConfig)
+    _spell_out(run.ccp_model, CcpConfig)
+    _spell_out(run.dual_encoder_model, DualEncoderConfig)
+    _spell_out(encoder_start.checkpoint_bert, bert.BertConfig)
     _spell_out(parallel.train_sentencepiece, Tokenizer.train)
+    _spell_out(documents.train_xlmr_sentencepiece, XlmrTokenizer.train)
+    _spell_out(question_passages.train_question_sentencepiece, XlmrTokenizer.train)
     for item in (
         *(t5.T5Config, output_layer.OutputOptions, run.model),
+        *(bert.BertConfig, TextEncoderConfig, run.encoder_model, run.ccp_model, run.dual_encoder_model),
+        *(encoder_start.checkpoint_bert, encoder_start.checkpoint_tokenizer),
         *(optimizers.adafactor, optimizers.adamw, optimizers.adam),
         *(schedules.warmup_rsqrt, schedules.warmup_linear, schedules.constant, schedules.inverse_sqrt),
         *(parallel.ParallelText, parallel.sentencepiece_file, parallel.train_sentencepiece),
+        *(documents.Documents, documents.MaskedText, documents.train_xlmr_sentencepiece),
+        *(question_files.DprFiles, question_files.XquadFiles, question_passages.QuestionPassages),
+        *(question_passages.train_question_sentencepiece, passage_ranks.PassageRanks, passage_ranks.PassageRanksReport),
         *(validation.ValidationLoss, in_training.HeldOut, in_training.HeldOutReport, in_training.LatentUse),
         *(loop.Rhythm, run.Stream, run.Saving, run.train, sharding.make_mesh),
+        grid.evaluate,
     ):
         gin.external_configurable(item, module=item.__module__)
-    for function in (vmsst.vmsst, vmsst.vmsst_contrastive, bitranslation.bitranslation, contrastive.contrastive):
+    for function in (
+        *(vmsst.vmsst, vmsst.vmsst_contrastive, bitranslation.bitranslation, contrastive.contrastive),
+        *(ccp.ccp, masked_lm.masked_lm, dual_encoder.dual_encoder),
+    ):
         gin.external_configurable(objectives.configured(function), module=function.__module__)
 
 
@@ -101,21 +122,23 @@ def _spell_out(function: Callable, target: Callable) -> None:
     function.__signature__ = inspect.Signature([*own, *handed_on])
 
 
-def configure(recipes: Sequence[str], bindings: Sequence[str], search_paths: Sequence[str] = ()) -> functools.partial:
-    """Parses recipes and bindings and returns ``train`` with its arguments, ready to be called.
+def configure(
+    recipes: Sequence[str], bindings: Sequence[str], search_paths: Sequence[str] = (), target: str = TRAIN
+) -> functools.partial:
+    """Parses recipes and bindings and returns ``target`` with its arguments, ready to be called.
 
-    The arguments are evaluated, not run: ``.keywords`` of what comes back shows what a recipe means, for instance
-    ``.keywords["streams"][0].data.batch_size`` or ``.keywords["model"](num_languages)``, the module.
+    ``target`` is ``TRAIN`` or ``EVALUATE``. The arguments are evaluated, not run: ``.keywords`` of what comes back
+    shows what a recipe means, for instance ``.keywords["streams"][0].data.batch_size`` or
+    ``.keywords["model"](num_languages)``, the module.
 
     ``TASK_MODULES`` (a list of module names) is found first and its modules imported, so that what they register can be
     bound in the same recipe. Raises ValueError with what was found and the closest known names for an unknown recipe,
     configurable, parameter, macro or module.
     """
-    from vmsst_jax.training import run
-
     if not recipes:
-        raise ValueError("no recipe given: name one, as in --gin_file=quickstart.gin")
+        raise ValueError(f"no recipe given: name one, as in --gin_file={EXAMPLES[target]}")
     register()
+    function = pkgutil.resolve_name(target)
     _folders[:] = recipe_folders(search_paths)
     files = [str(find_recipe(name, _folders)) for name in recipes]
     gin.clear_config()
@@ -127,17 +150,18 @@ def configure(recipes: Sequence[str], bindings: Sequence[str], search_paths: Seq
     text = gin.config_str(max_line_length=120)
     given = [binding.split("=")[0].strip() for binding in bindings]
     _check_macros(text, given, _texts(parsed))
-    _check_effect(text, given)
+    _check_effect(text, given, target)
     with _gin_errors(bindings):
         gin.finalize()
-        arguments = gin.get_bindings(TRAIN)
-    wanted = {p.name for p in inspect.signature(run.train).parameters.values() if p.default is p.empty}
-    if missing := sorted(wanted - arguments.keys()):
+        arguments = gin.get_bindings(target)
+    parameters = inspect.signature(function).parameters.values()
+    if missing := sorted({p.name for p in parameters if p.default is p.empty} - arguments.keys()):
+        names = ", ".join(f"{function.__name__}.{name}" for name in missing)
         raise ValueError(
-            f"{', '.join(recipes)}: nothing binds {', '.join(f'train.{name}' for name in missing)}; include a whole "
-            'recipe, as in include "quickstart.gin", and change what differs'
+            f"{', '.join(recipes)}: nothing binds {names}; include a whole recipe, as in include "
+            f'"{EXAMPLES[target]}", and change what differs'
         )
-    return functools.partial(run.train, **arguments, config_text=text)
+    return functools.partial(function, **arguments, config_text=text)
 
 
 def import_tasks(name: str):
@@ -217,13 +241,13 @@ def _check_macros(text: str, given: Sequence[str], recipes: Iterable[str]) -> No
             raise ValueError(f"no recipe given here uses {name}{_suggest(name, used)}")
 
 
-def _check_effect(text: str, given: Sequence[str]) -> None:
+def _check_effect(text: str, given: Sequence[str], target: str) -> None:
     """A parameter ``given`` on the command line must belong to something that the configuration ``text`` refers to."""
     for key in given:
         owner = key.rpartition(".")[0]
         scope, _, name = owner.rpartition("/")
         item = gin.config._REGISTRY.get_match(name) if name else None
-        if item is None or item.selector == TRAIN or not item.selector.startswith("vmsst_jax."):
+        if item is None or item.selector == target or not item.selector.startswith("vmsst_jax."):
             continue  # a macro, or a setting that a task module reads by itself
         within = re.escape(scope + "/") if scope else r"(?:[\w.]+/)*"
         if not re.search(rf"@{within}(?:\w+\.)*{item.name}\b", text):

@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         normalize=args.normalize,
         prefix=args.prefix,
         max_length=args.max_length,
+        tower=args.tower,
     )
     model = read.read(args.input, settings)
     print(model.table())

@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = command.parser(
         NAME, "Writes OUT.npy, float [rows, D] with row i = line i of the input, and OUT.json beside it."
     )
-    command.add_model_flags(flags, batch_size=128)
+    command.add_model_flags(flags)
     flags.add_argument(
         "--input", required=True, metavar="FILE", help="UTF-8 text, one sentence per line; may have empty ones"
     )
@@ -24,28 +24,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     flags.add_argument("--normalize", action="store_true", help="store vectors of length 1")
     flags.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    command.add_calibration_flags(flags)
+    flags.add_argument("--language", metavar="CODE", help="of the input, for the calibration")
     args = flags.parse_args(argv)
+    if args.calibration and not args.language:
+        raise ValueError("a calibration treats every language differently; say with --language which the input is in")
 
     from vmsst_jax import runtime
-    from vmsst_jax.retrieval import embedder, store
+    from vmsst_jax.retrieval import calibration, embedders, store
 
     store.check_output(args.output, args.input, args.overwrite)
     text = store.scan(args.input)
     runtime.start()
-    model = embedder.load(
-        args.checkpoint,
-        args.step,
-        max_length=args.max_length,
-        batch_size=args.batch_size,
-        cache_dir=args.cache_dir,
-        **command.embedding_flags(args),
-    )
+    model = embedders.load(**command.model_options(args))
+    model = calibration.applied(model, args.calibration, args.calibration_steps, args.language)
     about = store.embed_file(
         model, text, args.output, dtype=args.dtype, normalize=args.normalize, overwrite=args.overwrite
     )
     print(
         f"{args.output}: {about['rows']:,} rows of {about['dim']} {about['dtype']}, "
-        f"{about['empty_lines']:,} lines empty, {about['truncated_lines']:,} truncated to {model.max_length} tokens"
+        f"{about['empty_lines']:,} lines empty"
+        + (f", {about['truncated_lines']:,} truncated to {model.max_length} tokens" if model.max_length else "")
     )
 
 

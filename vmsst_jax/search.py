@@ -17,27 +17,31 @@ def main(argv: Sequence[str] | None = None) -> None:
         "Finds the lines of a text file nearest to a sentence, whatever their languages. Queries come from --query, a "
         "terminal, or one a line from standard input.",
     )
-    command.add_model_flags(flags, batch_size=128)
+    command.add_model_flags(flags)
     flags.add_argument("--corpus", required=True, metavar="FILE", help="UTF-8 text, one sentence per line")
     flags.add_argument("--top_k", type=command.positive, default=5, metavar="K", help="lines per query (%(default)s)")
     flags.add_argument("--query", help="answer this one and end")
+    command.add_calibration_flags(flags)
+    flags.add_argument("--language", metavar="CODE", help="of the corpus, for the calibration")
+    flags.add_argument("--query_language", metavar="CODE", help="of the queries, for the calibration")
     args = flags.parse_args(argv)
     if args.query is not None and not args.query.strip():
         raise ValueError("--query is empty; give a sentence")
+    if args.calibration and not (args.language and args.query_language):
+        raise ValueError(
+            "a calibration treats every language differently; say with --language and --query_language which they are"
+        )
 
     from vmsst_jax import runtime
-    from vmsst_jax.retrieval import embedder, text_search
+    from vmsst_jax.retrieval import calibration, embedders, text_search
 
     runtime.start()
-    model = embedder.load(
-        args.checkpoint,
-        args.step,
-        max_length=args.max_length,
-        batch_size=args.batch_size,
-        cache_dir=args.cache_dir,
-        **command.embedding_flags(args),
+    model = embedders.load(**command.model_options(args))
+    corpus, queries = (
+        calibration.applied(model, args.calibration, args.calibration_steps, language)
+        for language in (args.language, args.query_language)
     )
-    lines = text_search.TextSearch(model, args.corpus, args.cache_dir)
+    lines = text_search.TextSearch(corpus, args.corpus, args.cache_dir, query_embedder=queries)
     for queries in [[args.query]] if args.query is not None else typed() if sys.stdin.isatty() else piped():
         for query, hits in zip(queries, lines.search(queries, args.top_k), strict=True):
             print(f"query: {query}")

@@ -18,6 +18,9 @@ from vmsst_jax import checks
 AXES = ("data", "fsdp", "model")
 BATCH_AXES = ("data", "fsdp")
 
+# Model state of which every device owns an equal share of axis 1: the slots of a memory bank, by the end of their path.
+SLOT_ARRAYS = (("memory_bank", "vectors"), ("memory_bank", "document"), ("memory_bank", "language"))
+
 # Logical axis -> mesh axis. What is absent is replicated.
 RULES = {"embed": "fsdp", "heads": "model", "mlp": "model", "vocab": "model"}
 
@@ -44,6 +47,7 @@ LOGICAL_AXES = {
     ("language_mean", "kernel"): ("embed", None),
     ("language_logvar", "kernel"): ("embed", None),
     ("pooler", "kernel"): ("embed", None),
+    ("projection", "kernel"): ("embed", None),
     ("dense", "kernel"): ("embed", None),
     ("linear", "kernel"): ("embed", None),
     ("logits_dense", "kernel"): ("embed", "vocab"),
@@ -86,6 +90,23 @@ def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
     return PartitionSpec(*(BATCH_AXES if i == axis else None for i in range(ndim)))
 
 
+def slot_shards(mesh=None) -> int:
+    """Over how many devices a memory bank's slots are split: all of the mesh; without one, as in ``batch_shards``."""
+    mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    return math.prod(mesh.shape.get(axis, 1) for axis in AXES) if mesh.shape else 1
+
+
+def slot_spec() -> PartitionSpec:
+    """Splits axis 1 over all devices."""
+    return PartitionSpec(None, AXES)
+
+
+def split_rows(x):
+    """``x`` with the constraint that its rows lie over the batch axes of the mesh that is set, where they divide."""
+    shards = batch_shards()
+    return x if shards == 1 or x.shape[0] % shards else jax.lax.with_sharding_constraint(x, batch_spec(x.ndim))
+
+
 def stack_axes(path: tuple[str, ...]) -> int:
     """How many leading axes of the parameter at ``path`` stack equal sets: scanned ``layers``, ``stack`` of models."""
     return path.count("layers") + path.count("stack")
@@ -118,13 +139,15 @@ def state_shardings(abstract_state, mesh):
     """NamedShardings for a train state, leaf by leaf.
 
     Leaves under ``params`` follow ``parameter_spec``. Optimizer slots that have their parameter's path and shape follow
-    it; everything else (counters, factored slots, keys) is replicated.
+    it. A memory bank's slots are split over all devices. What is left (counters, factored slots, keys) is replicated.
     """
     params = jax.tree_util.tree_leaves_with_path(abstract_state.params)
     specs = {path_of(p): (leaf.shape, parameter_spec(path_of(p), leaf.shape, mesh)) for p, leaf in params}
 
     def sharding(key_path, leaf):
         path = path_of(key_path)
+        if path[-2:] in SLOT_ARRAYS:
+            return NamedSharding(mesh, slot_spec())
         for start in range(len(path)):
             shape, spec = specs.get(path[start:], (None, None))
             if shape == leaf.shape:
@@ -134,16 +157,17 @@ def state_shardings(abstract_state, mesh):
     return jax.tree_util.tree_map_with_path(sharding, abstract_state)
 
 
-def put_batch(batch, mesh, axis: int = 0):
-    """Host arrays (the same global batch on every process) -> device arrays with rows (``axis``) over the batch axes.
+def batch_sharding(shape: tuple[int, ...], mesh, axis: int = 0) -> NamedSharding:
+    """Rows (``axis``) over the batch axes; replicated where the mesh does not divide them (small index arrays)."""
+    divides = len(shape) > axis and shape[axis] % batch_shards(mesh) == 0
+    return NamedSharding(mesh, batch_spec(len(shape), axis) if divides else PartitionSpec())
 
-    Arrays whose rows the mesh does not divide are replicated (small index arrays of odd length).
-    """
+
+def put_batch(batch, mesh, axis: int = 0):
+    """Host arrays (the same global batch on every process) -> device arrays, laid out by ``batch_sharding``."""
 
     def put(x):
         x = np.asarray(x)
-        divides = x.ndim > axis and x.shape[axis] % batch_shards(mesh) == 0
-        sharding = NamedSharding(mesh, batch_spec(x.ndim, axis) if divides else PartitionSpec())
-        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+        return jax.make_array_from_callback(x.shape, batch_sharding(x.shape, mesh, axis), lambda index: x[index])
 
     return jax.tree.map(put, batch)

@@ -44,8 +44,10 @@ def test_recipes_start_from_it(t5_folder, t5_state, t5_tokenizer, tiny_model, tm
 
 def test_what_can_not_start_it(bert_folder, bert_tokenizer, t5_tokenizer, t5_folder, tmp_path, tiny_model):
     convert.main([f"--input={bert_folder}", f"--output={tmp_path / 'own'}"])
+    init = warm_start.from_checkpoint(tmp_path / "own", bert_tokenizer, Languages(["en"]))
+    mesh = sharding.make_mesh(data=8)
     with pytest.raises(ValueError, match="is a bert encoder: only a T5's parameters fit"):
-        warm_start.from_checkpoint(tmp_path / "own", bert_tokenizer, Languages(["en"]))
+        warm_start.initial_state(tiny_model("contrastive"), optimizers.adam(schedules.constant()), 0, mesh, init)
     convert.main([f"--input={t5_folder}", f"--output={tmp_path / 'start'}"])
     with pytest.raises(ValueError, match="was trained with another vocabulary"):
         warm_start.from_checkpoint(tmp_path / "start", bert_tokenizer, Languages(["en"]))

@@ -7,21 +7,21 @@ import types
 
 import pytest
 
-from vmsst_jax.data import parallel, streams
+from vmsst_jax.data import parallel, registered
 from vmsst_jax.data.languages import Languages
 
 LENGTH = 16
 
 
 @pytest.fixture
-def registered(examples, monkeypatch):
+def mixture(examples, monkeypatch):
     """A mixture "both" of two tasks in a registry without seqio: {task: rate}, to be changed by a test."""
     rates = {"first": 1.0, "second": 3.0}
     corpora = {"first": examples[:60], "second": examples[60:90]}
     names = types.SimpleNamespace(names=lambda: ["both", "first", "second"])
     monkeypatch.setitem(sys.modules, "seqio", types.SimpleNamespace(TaskRegistry=names, MixtureRegistry=names))
-    monkeypatch.setattr(streams, "task_rates", lambda name, split: list(rates.items()))
-    monkeypatch.setattr(streams, "examples_of", lambda name, split: iter(corpora[name]))
+    monkeypatch.setattr(registered, "task_rates", lambda name, split: list(rates.items()))
+    monkeypatch.setattr(registered, "examples_of", lambda name, split: iter(corpora[name]))
     return rates
 
 
@@ -65,7 +65,7 @@ def test_batches_are_checked_before_anything_is_read(options, shards, message, l
 
 
 @pytest.mark.parametrize("sample", [50_000, 1])
-def test_languages_are_checked(registered, languages, monkeypatch, sample):
+def test_languages_are_checked(mixture, languages, monkeypatch, sample):
     monkeypatch.setattr(parallel, "SAMPLE", sample)
     monkeypatch.setattr(parallel, "SAMPLE_OF_TASK", 10)
     make().check(languages)
@@ -76,12 +76,12 @@ def test_languages_are_checked(registered, languages, monkeypatch, sample):
         make().check(Languages(["en", "de", "gd", "cy"]))
 
 
-def test_a_kept_cache_needs_no_registry(registered, tokenizer, languages, tmp_path, monkeypatch, caplog):
+def test_a_kept_cache_needs_no_registry(mixture, tokenizer, languages, tmp_path, monkeypatch, caplog):
     text = make(cache=str(tmp_path))
     text.open(tokenizer, languages, 0)
     assert not caplog.records
     monkeypatch.delitem(sys.modules, "seqio")
-    monkeypatch.delattr(streams, "task_rates")
+    monkeypatch.delattr(registered, "task_rates")
     text.check(languages)
     with pytest.raises(ValueError, match="not in LANGUAGES: cs, el;"):
         text.check(Languages(["en", "de"]))
@@ -90,10 +90,10 @@ def test_a_kept_cache_needs_no_registry(registered, tokenizer, languages, tmp_pa
     assert re.search(rf"reading the cache in {tmp_path}, made on 20..-..-.. ..:.. from first, split", caplog.text)
 
 
-def test_changed_rates_are_refused(registered, tokenizer, languages, tmp_path):
+def test_changed_rates_are_refused(mixture, tokenizer, languages, tmp_path):
     text = make(cache=str(tmp_path))
     text.open(tokenizer, languages, 0)
-    registered["first"] = 2.0
+    mixture["first"] = 2.0
     with pytest.raises(ValueError, match=r"rates {'first': 1.0, 'second': 3.0}, now it has {'first': 2.0,.*remove "):
         text.open(tokenizer, languages, 0)
     (tmp_path / "both-train.json").unlink()  # as the message says
@@ -101,7 +101,7 @@ def test_changed_rates_are_refused(registered, tokenizer, languages, tmp_path):
 
 
 @pytest.mark.parametrize("contents", ["", "{", "[]", "{}", "3", '{"first": "often"}'])
-def test_a_damaged_listing_is_an_error(registered, tokenizer, languages, tmp_path, contents):
+def test_a_damaged_listing_is_an_error(mixture, tokenizer, languages, tmp_path, contents):
     (tmp_path / "both-train.json").write_text(contents)
     with pytest.raises(ValueError, match="both-train.json is damaged; wanted the rates"):
         make(cache=str(tmp_path)).open(tokenizer, languages, 0)

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from vmsst_jax.data.streams import SeqioStream, examples_of, task_rates
+from vmsst_jax.data.registered import examples_of, task_rates
+from vmsst_jax.data.streams import SeqioStream
 
 LENGTH = 16
 # A user's module that registers tasks; it lives outside the package, as any user's does.

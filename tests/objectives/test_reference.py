@@ -102,7 +102,7 @@ def run(tiny_model, batches):
     def call(kind, objective, step=STEP, train=True, groups=1, bt_decoder="shared_zero_lang", **options):
         name = (kind, bt_decoder)
         if name not in modules:
-            output = OutputOptions(chunk_bytes=4 * 50 * 6 * 2)  # two rows at a time
+            output = OutputOptions(chunk_bytes=1)
             module = tiny_model(kind, **SIZES, bt_decoder=bt_decoder, output=output)
             modules[name] = module, jit(lambda: module.init(jax.random.key(3), batches[1])["params"])()
         module, params = modules[name]

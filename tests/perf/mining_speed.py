@@ -5,14 +5,15 @@
 
 Both get the same random unit vectors in memory and all cores; the two take turns in one process, and what counts is the
 ratio. The last lines relate ours to the rate at which this machine multiplies matrices in JAX. ``--memory`` runs ours
-alone, once, and prints by how much the process has grown above its vectors. Needs the extra ``bench``.
+alone, once, and prints by how much the process has grown above its vectors (Linux). Needs the extra ``bench``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
+import pathlib
+import re
 import statistics
 import time
 
@@ -67,6 +68,12 @@ def matmul_rate(width: int) -> float:
     return 2 * 2048 * 2048 * width / min(times) / 1e9
 
 
+def memory(name: str) -> float:
+    """GiB of this process, Linux: "VmRSS" now, "VmHWM" at its peak."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(rf"{name}:\s+(\d+) kB", status)[1]) / 2**20
+
+
 def seconds(function, *args) -> tuple[float, object]:
     begin = time.perf_counter()
     result = function(*args)
@@ -86,10 +93,11 @@ def main() -> None:
 
     x, y = vectors(a.rows, a.width, 1), vectors(a.rows, a.width, 2)
     if a.memory:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+        before = memory("VmRSS")
         took, _ = seconds(lambda: two_way(x, y, a.k, progress=True))
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        print(f"{a.rows:,} x {a.rows:,}: {took:,.0f} s; memory above the vectors {grown / 2**20:.2f} GiB")
+        grown = memory("VmHWM") - before
+        print(f"{a.rows:,} x {a.rows:,}: {took:,.0f} s; memory above the vectors {grown:.2f} GiB")
         return
     import faiss
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vmsst_jax.retrieval import exact
+from vmsst_jax.retrieval import tiles
 from vmsst_jax.retrieval.exact import nearest, normalize, retrieval_accuracy, top_k
 
 
@@ -15,8 +15,9 @@ def loop_top_k(queries, corpus, k):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """So that a small problem has many tiles and blocks."""
-    monkeypatch.setattr(exact, "CORPUS_TILE", 16)
-    monkeypatch.setattr(exact, "QUERY_TILE", 8)
+    monkeypatch.setattr(tiles, "TILE", 16)
+    monkeypatch.setattr(tiles, "STEP", 8)
+    monkeypatch.setattr(tiles, "GROUP", 4)
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import vmsst_jax
-from vmsst_jax.retrieval import text_search
+from vmsst_jax.retrieval import text_vectors
 from vmsst_jax.retrieval.text_search import TextSearch
 
 LINES = ["the dog barks", "a big house", "le chien aboie fort", "der hund bellt laut", "the dog barks"]
@@ -31,19 +31,22 @@ def test_finds_the_nearest_lines(embedder, corpus):
 
 
 def test_vectors_are_kept_by_content(embedder, corpus, tmp_path, monkeypatch):
-    first = TextSearch(embedder, corpus, tmp_path / "cache").cache
+    folder = tmp_path / "cache"
+    TextSearch(embedder, corpus, folder)
+    (first,) = folder.glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr(text_search, "embed_file", None)  # must not be needed again
-        assert TextSearch(embedder, corpus, tmp_path / "cache").cache == first
+        patch.setattr(text_vectors, "embed_file", None)  # must not be needed again
+        TextSearch(embedder, corpus, folder)
     corpus.write_text("other\n")
-    assert TextSearch(embedder, corpus, tmp_path / "cache").cache != first
+    TextSearch(embedder, corpus, folder)
+    assert len(list(folder.glob("*.npy"))) == 2
     first.write_bytes(first.read_bytes()[:-4])
     corpus.write_text("\n".join(LINES))
-    assert TextSearch(embedder, corpus, tmp_path / "cache").vectors.shape == (5, 16)  # embedded again
+    assert TextSearch(embedder, corpus, folder).vectors.shape == (5, 16)  # embedded again
     np.save(first, np.ones((2, 2), np.float32))
     corpus.write_text("\n".join(LINES))
-    with pytest.raises(ValueError, match="remove it and search again"):
-        TextSearch(embedder, corpus, tmp_path / "cache")
+    with pytest.raises(ValueError, match="remove it and start again"):
+        TextSearch(embedder, corpus, folder)
 
 
 def test_blank_lines_are_not_found(embedder, tmp_path):

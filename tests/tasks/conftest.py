@@ -8,7 +8,8 @@ def registry():
     """The seqio module; what a test registers is removed after it."""
     import seqio
 
-    from vmsst_jax.tasks import common_crawl, gettext, local_sets, opus  # noqa: F401  (what they register stays)
+    # What they register stays.
+    from vmsst_jax.tasks import common_crawl, gettext, gnome_help, local_documents, local_sets, opus  # noqa: F401
 
     before = {kind: set(kind.names()) for kind in (seqio.TaskRegistry, seqio.MixtureRegistry)}
     yield seqio

@@ -66,7 +66,7 @@ def test_documents_are_read_below_the_root(tmp_path, common_crawl, gin_bindings,
     (tmp_path / "cc_108/br/1.txt").write_text("Tri.\tPevar.\n")
     gin_bindings(f'common_crawl.data_root = "{tmp_path}"')
     examples = read("cc_108_br")
-    assert sorted((e["text"], e["lang"]) for e in examples) == [("Tri.\tPevar.", "br"), ("Un.\tDaou.", "br")]
+    assert sorted((e["text"], e["lang"]) for e in examples) == [("Tri.\nPevar.", "br"), ("Un.\nDaou.", "br")]
     assert len({e["document_id"] for e in examples}) == 2
 
 

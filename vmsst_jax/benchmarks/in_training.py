@@ -26,7 +26,7 @@ class HeldOut:
     data: object
     validation_split: str = "validation"
     pivot: str = "en"
-    batch_size: int = 128
+    batch_size: int | None = None
 
     def __post_init__(self):
         self._ready = None

@@ -1,25 +1,90 @@
-"""The benchmarks by name, each a function ``(embedder, data_dir, *, languages=None, options) -> result``.
+"""The benchmarks by name, each a module with ``evaluate(embedder, data_dir, *, languages=None, OPTIONS) -> result``.
 
 A result is a dictionary ready for JSON that holds at least "benchmark", "data", "split", "direction", "scoring",
-"index" (kind and recall), "per_language" and "means". The module has ``table(result) -> str`` beside it.
+"index" (kind and recall), "per_language" and "means". The module has ``table(result) -> str`` beside it, and
+``FOLDER`` where its files usually lie in a folder of another name than its own.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from vmsst_jax.retrieval.embedder import Embedder
 
 # Module of each: named, not imported, so that listing them costs nothing.
-BENCHMARKS = {"tatoeba": "vmsst_jax.benchmarks.tatoeba"}
+BENCHMARKS = {
+    "bucc": "vmsst_jax.benchmarks.bucc",
+    "mkqa_matching": "vmsst_jax.benchmarks.mkqa_matching",
+    "mrtydi": "vmsst_jax.benchmarks.mrtydi",
+    "ntrex_mining": "vmsst_jax.benchmarks.ntrex_mining",
+    "psm": "vmsst_jax.benchmarks.psm",
+    "question_retrieval": "vmsst_jax.benchmarks.question_retrieval",
+    "sts": "vmsst_jax.benchmarks.sts",
+    "stsb": "vmsst_jax.benchmarks.stsb",
+    "tatoeba": "vmsst_jax.benchmarks.tatoeba",
+    "tatoeba_non_english": "vmsst_jax.benchmarks.tatoeba_non_english",
+    "xor_retrieve": "vmsst_jax.benchmarks.xor_retrieve",
+    "xquad": "vmsst_jax.benchmarks.xquad",
+}
 
 
-def check(name: str) -> None:
-    """ValueError, listing the known ones, if there is no benchmark of this name."""
+def check(name: str, options: Iterable[str] = ()) -> None:
+    """ValueError, listing the known ones, if there is no benchmark of this name, or none with these options."""
     if name not in BENCHMARKS:
-        raise ValueError(f"there is no benchmark {name!r}; known: {', '.join(sorted(BENCHMARKS))}")
+        close = difflib.get_close_matches(name, BENCHMARKS, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise ValueError(f"there is no benchmark {name!r}{hint}; known: {', '.join(sorted(BENCHMARKS))}")
+    known = options_of(name)
+    if unknown := sorted(set(options) - set(known)):
+        raise ValueError(f"the benchmark {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+
+
+def options_of(name: str) -> list[str]:
+    """The names of a benchmark's options."""
+    parameters = inspect.signature(_module(name).evaluate).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
+def folder(name: str) -> str:
+    """Where a benchmark's files lie below a folder with the data of several: its module's ``FOLDER``, else its name."""
+    return getattr(_module(name), "FOLDER", name)
+
+
+def share_out(
+    names: Sequence[str], languages: Sequence[str] | None, given: Iterable[tuple[str, object]]
+) -> dict[str, dict]:
+    """{name: the options of that benchmark}.
+
+    Args:
+      names: of benchmarks.
+      languages: for all of them, None for all there are.
+      given: ("NAME", value) for every benchmark that has such an option, ("BENCHMARK.NAME", value) for that one.
+
+    Raises:
+      ValueError: an unknown benchmark, or an option that none has.
+    """
+    for name in names:
+        check(name)
+    options: dict[str, dict] = {name: {} if languages is None else {"languages": list(languages)} for name in names}
+    for key, value in given:
+        benchmark, _, option = key.rpartition(".")
+        if benchmark and benchmark not in names:
+            raise ValueError(f"the option {key} is of a benchmark that isn't among {', '.join(names)}")
+        takers = [benchmark] if benchmark else [name for name in names if option in options_of(name)]
+        for name in takers or names[:1]:  # the first one's message says which options there are
+            check(name, [option])
+            options[name][option] = value
+    return options
+
+
+def data_folder(name: str, data_dir: str | os.PathLike, benchmarks: int) -> Path:
+    """The folder of a benchmark's files: ``data_dir`` itself for one of ``benchmarks``, a folder in it for several."""
+    return Path(data_dir, folder(name)) if benchmarks > 1 else Path(data_dir)
 
 
 def run(name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dict) -> tuple[dict, str]:
@@ -33,10 +98,10 @@ def run(name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dic
     Raises:
       ValueError: there is no such benchmark or option; and what the benchmark itself raises.
     """
-    check(name)
-    module = importlib.import_module(BENCHMARKS[name])
-    known = [p.name for p in inspect.signature(module.evaluate).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    if unknown := sorted(options.keys() - set(known)):
-        raise ValueError(f"the benchmark {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
-    result = module.evaluate(embedder, data_dir, **options)
-    return result, module.table(result)
+    check(name, options)
+    result = _module(name).evaluate(embedder, data_dir, **options)
+    return result, _module(name).table(result)
+
+
+def _module(name: str):
+    return importlib.import_module(BENCHMARKS[name])

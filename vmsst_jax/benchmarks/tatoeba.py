@@ -1,24 +1,44 @@
 """LASER's Tatoeba similarity search: does a sentence find its translation among up to 1,000 (METHODS 5.1)?
 
-Data: ``tatoeba.xxx-eng.xxx`` and ``tatoeba.xxx-eng.eng``, line i of one being line i of the other.
+Data: ``tatoeba.xxx-eng.xxx`` and ``tatoeba.xxx-eng.eng``, line i of one being line i of the other. Pairs without
+English have a benchmark of their own, ``tatoeba_non_english``.
+
+    VMSST tables 1, 3, 4, 7   all 112 languages, "mean" of both directions
+    VMSST table 8             groups seen and unseen, ``baseline`` = BiTranslation's results.json
+    CCP table 1               group ccp14
+    XTREME                    languages xtreme36, direction "en->xx"
 """
 
 from __future__ import annotations
 
-import difflib
-import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from vmsst_jax.benchmarks import language_sets
 from vmsst_jax.benchmarks.language_codes import canonical
-from vmsst_jax.benchmarks.metrics import TRANSLATION_SCORES, macro_mean, translation_accuracy
+from vmsst_jax.benchmarks.metrics import (
+    HUBNESS_SCORES,
+    TRANSLATION_SCORES,
+    WHAT_IS_HUBNESS,
+    WHAT_IS_RIGHT,
+    CosineHistogram,
+    cells,
+    group_means,
+    translation_scores,
+)
 from vmsst_jax.benchmarks.report import format_table
+from vmsst_jax.benchmarks.sentences import Sentences
+from vmsst_jax.conversion.model import UNDETERMINED
 from vmsst_jax.retrieval.embedder import Embedder
-from vmsst_jax.retrieval.lines import read_lines
+from vmsst_jax.retrieval.lines import read_lines, scan
+from vmsst_jax.retrieval.records import checksum
 
 PAPER_UNSEEN = 19  # VMSST's text: 112 test languages, 93 in training
+ENGLISH = "eng"
+DIRECTIONS = ("both", *TRANSLATION_SCORES[:2])
 
 
 class Pairs(NamedTuple):
@@ -42,27 +62,6 @@ def find_languages(data_dir: str | os.PathLike) -> list[str]:
     return sorted(codes)
 
 
-def choose(found: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
-    """The codes of ``found`` that ``wanted`` names, by either standard's code ("de" is "deu"); None is all of them.
-
-    Raises ValueError for one that is not there, or for none at all.
-    """
-    if wanted is None:
-        return list(found)
-    by_name = {canonical(code): code for code in found}
-    by_name |= {code: code for code in found}
-    names = [code if code in by_name else canonical(code) for code in wanted]
-    for code, name in zip(wanted, names, strict=True):
-        if name not in by_name:
-            close = difflib.get_close_matches(code, by_name, n=3, cutoff=0.5)
-            hint = f"closest: {', '.join(close)}; " if close else ""
-            raise ValueError(f"the data has no language {code!r}; {hint}it has {', '.join(found)}")
-    chosen = {by_name[name] for name in names}
-    if not chosen:
-        raise ValueError("no language is chosen; name some, or leave the choice away for all")
-    return [code for code in found if code in chosen]
-
-
 def read_pairs(data_dir: str | os.PathLike, code: str) -> Pairs:
     """One language's sentences; FileNotFoundError or ValueError for files missing, empty or of unequal length."""
     foreign, english = _paths(data_dir, code)
@@ -75,92 +74,144 @@ def read_pairs(data_dir: str | os.PathLike, code: str) -> Pairs:
     return pairs
 
 
-def evaluate(embedder: Embedder, data_dir: str | os.PathLike, *, languages: Sequence[str] | None = None) -> dict:
-    """Accuracy in both directions per language, and macro means over all, seen and unseen languages.
+def evaluate(
+    embedder: Embedder,
+    data_dir: str | os.PathLike,
+    *,
+    languages: Sequence[str] | None = None,
+    direction: str = "both",
+    seen: Sequence[str] | None = None,
+    baseline: str | os.PathLike | None = None,
+) -> dict:
+    """Accuracy in both directions per language with the signs of hubness, and macro means over groups of languages.
 
-    Every distinct sentence is embedded once. A language is seen if the model's language table has it.
+    Groups are all languages, those seen and unseen in training, and each of ``language_sets.SETS`` that is all there.
 
     Args:
       embedder: the model.
       data_dir: folder with LASER's files.
-      languages: codes of the languages wanted; None for all.
+      languages: codes or sets' names ("xtreme36"); None for all.
+      direction: "both", whose main score is the mean of the two, or "xx->en", or "en->xx" as XTREME searches.
+      seen: codes or sets' names ("laser93") of the languages in training; None takes the model's language table. Where
+        neither says, no language counts as seen or unseen.
+      baseline: results.json of another model on the same data, for VMSST's Table 8: by how much more this model
+        gains on it in unseen than in seen languages.
 
     Returns:
       The result, see ``suite``; accuracies are shares of 1.
 
     Raises:
-      FileNotFoundError, ValueError: files missing, empty, not UTF-8 or of unequal length; an unknown language.
+      FileNotFoundError, ValueError: files missing, empty, not UTF-8 or of unequal length; an unknown language or
+        direction; a baseline of another protocol.
     """
-    data = {code: read_pairs(data_dir, code) for code in choose(find_languages(data_dir), languages)}
-    texts = list(dict.fromkeys(text for pairs in data.values() for side in pairs for text in side))
-    row = {text: i for i, text in enumerate(texts)}
-    vectors = embedder.encode(texts, normalize=True, progress=True)
-    seen = {canonical(code) for code in embedder.languages.codes}
-    per_language = {
-        code: {
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}; use one of {', '.join(DIRECTIONS)}")
+    data = {code: read_pairs(data_dir, code) for code in language_sets.choose(find_languages(data_dir), languages)}
+    sentences = Sentences()
+    for code, pairs in data.items():
+        for language, side, path in zip((code, ENGLISH), pairs, _paths(data_dir, code), strict=True):
+            sentences.add(language, side, path)
+    vectors = sentences.embed(embedder)
+    trained, histogram, per_language = _trained(embedder, seen), CosineHistogram(), {}
+    for code, pairs in data.items():
+        foreign, english = vectors.of(code, pairs.foreign), vectors.of(ENGLISH, pairs.english)
+        histogram.add(foreign, english)
+        per_language[code] = {
             "pairs": len(pairs.foreign),
-            "seen": canonical(code) in seen,
-            **translation_accuracy(*(vectors[[row[text] for text in side]] for side in pairs)),
+            "seen": canonical(code) in trained if trained else None,
+            **translation_scores(foreign, english),
         }
-        for code, pairs in data.items()
-    }
-    return {
+    scores = [*TRANSLATION_SCORES] if direction == "both" else [direction]
+    result = {
         "benchmark": "tatoeba",
         "data": {
             "directory": str(data_dir),
-            "sha256": checksum(data_dir, list(data)),
-            "distinct_sentences": len(texts),
+            "sha256": checksum(scan(path) for code in data for path in _paths(data_dir, code)),
+            "distinct_sentences": sentences.distinct,
         },
         "split": "test",
-        "direction": list(TRANSLATION_SCORES),
-        "scoring": "cosine, accuracy, the right row is the one of the same index",
+        "direction": scores,
+        "scoring": f"accuracy: {WHAT_IS_RIGHT}; means are over languages; in both directions: {WHAT_IS_HUBNESS}",
         "index": {"kind": "exact", "recall": 1.0},
+        "scores": ["margin", "gap", *scores],
+        "numbers": ["skewness"],
         "per_language": per_language,
-        "means": _means(per_language),
+        "means": group_means(per_language, _groups(per_language), (*TRANSLATION_SCORES, *HUBNESS_SCORES)),
+        "figures": [histogram.figure()],
     }
+    return result if baseline is None else result | {"baseline": compare(result, baseline)}
 
 
-def _means(per_language: dict) -> dict:
-    groups = {
-        "all": list(per_language.values()),
-        "seen": [s for s in per_language.values() if s["seen"]],
-        "unseen": [s for s in per_language.values() if not s["seen"]],
-    }
+def _trained(embedder: Embedder, seen: Sequence[str] | None) -> set[str]:
+    """Canonical codes of the languages in training; empty where nobody knows."""
+    codes = embedder.languages.codes if seen is None else language_sets.expand(seen)
+    return {canonical(code) for code in codes} - {UNDETERMINED}
+
+
+def _groups(per_language: dict) -> dict[str, list[str]]:
     return {
-        name: {
-            "languages": len(scores),
-            **(macro_mean(scores, TRANSLATION_SCORES) or dict.fromkeys(TRANSLATION_SCORES)),
-        }
-        for name, scores in groups.items()
+        "all": list(per_language),
+        "seen": [code for code, scores in per_language.items() if scores["seen"] is True],
+        "unseen": [code for code, scores in per_language.items() if scores["seen"] is False],
+        **language_sets.whole_sets(list(per_language)),
     }
 
 
-def checksum(data_dir: str | os.PathLike, codes: Sequence[str]) -> str:
-    """SHA-256 over the names and contents of the files of ``codes``, in the order of the codes."""
-    digest = hashlib.sha256()
-    for code in codes:
-        for path in _paths(data_dir, code):
-            digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+def compare(result: dict, baseline: str | os.PathLike) -> dict:
+    """VMSST's Table 8: the gain on another model's result in unseen languages less that in seen ones.
+
+    Args:
+      result: of this model.
+      baseline: the other one's results.json.
+
+    Returns:
+      {"file", "model": the baseline's fingerprint, "score": which is compared, "seen": gain, "unseen": gain, "delta"}.
+
+    Raises:
+      ValueError: the baseline has other data, another direction or other seen languages, or a group is empty.
+    """
+    try:
+        other = json.loads(Path(baseline).read_text("utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{baseline}, line {error.lineno}: no JSON ({error.msg}); give a results.json") from None
+    score = result["scores"][-1]
+    for name, ours, theirs in (
+        ("benchmark", result["benchmark"], other.get("benchmark")),
+        ("data", result["data"]["sha256"], other.get("data", {}).get("sha256")),
+        ("direction", result["direction"], other.get("direction")),
+        ("languages in training", *(_groups(r.get("per_language", {}))["seen"] for r in (result, other))),
+    ):
+        if ours != theirs:
+            raise ValueError(f"{baseline} is of another protocol: {name} {theirs}, here {ours}; evaluate both alike")
+    for group in ("seen", "unseen"):
+        if not result["means"][group]["languages"]:
+            raise ValueError(f"the delta wants seen and unseen languages, but none is {group}; say which with `seen`")
+    gains = {g: result["means"][g][score] - other["means"][g][score] for g in ("seen", "unseen")}
+    return {
+        "file": str(baseline),
+        "model": other.get("model", {}).get("fingerprint"),
+        "score": score,
+        **gains,
+        "delta": gains["unseen"] - gains["seen"],
+    }
 
 
 def table(result: dict) -> str:
     """The scores in percent, language by language, then the means with the number of languages in each."""
-    scores = result["per_language"]
-    rows = [
-        [code, "seen" if s["seen"] else "unseen", s["pairs"], *(s[name] for name in TRANSLATION_SCORES)]
-        for code, s in scores.items()
-    ]
-    for name, means in result["means"].items():
-        rows.append([f"mean of {name}", means["languages"], "", *(means[score] for score in TRANSLATION_SCORES)])
-    text = format_table(("language", "in training", "pairs", *TRANSLATION_SCORES), rows)
-    if len(scores) == 112:
-        unseen = result["means"]["unseen"]["languages"]
-        text += (
-            f"\nunseen: {unseen} languages by this model's own language table (the VMSST paper's text: {PAPER_UNSEEN})"
-        )
+    names = (*result["scores"][2:], "gap", "skewness")
+    known = {True: "seen", False: "unseen", None: None}
+    rows = [[code, known[s["seen"]], s["pairs"], *cells(s, names)] for code, s in result["per_language"].items()]
+    rows += [[f"mean of {name}", m["languages"], "", *cells(m, names)] for name, m in result["means"].items()]
+    text = format_table(("language", "in training", "pairs", *names), rows)
+    unseen = result["means"]["unseen"]["languages"]
+    if len(result["per_language"]) == 112 and unseen:
+        text += f"\nunseen: {unseen} of 112 languages (the VMSST paper's text: {PAPER_UNSEEN})"
+    if "baseline" in result:
+        gain = {name: f"{100 * result['baseline'][name]:+.1f}" for name in ("seen", "unseen", "delta")}
+        text += f"\ngain on {result['baseline']['file']}: seen {gain['seen']}, unseen {gain['unseen']}, "
+        text += f"delta {gain['delta']}"
     return text
 
 
 def _paths(data_dir: str | os.PathLike, code: str) -> tuple[Path, Path]:
-    return Path(data_dir) / f"tatoeba.{code}-eng.{code}", Path(data_dir) / f"tatoeba.{code}-eng.eng"
+    return Path(data_dir) / f"tatoeba.{code}-eng.{code}", Path(data_dir) / f"tatoeba.{code}-eng.{ENGLISH}"

@@ -22,6 +22,7 @@ class Settings:
       languages: codes of the languages that the model knows.
       allow_missing: regular expressions for whole names of arrays that only one side has.
       pooling, layer, pool_special, normalize, prefix, max_length: how sentences become vectors.
+      tower: which of a dual encoder's towers is meant, "query" or "passage".
     """
 
     tokenizer: str | None = None
@@ -35,6 +36,7 @@ class Settings:
     normalize: bool | None = None
     prefix: str | None = None
     max_length: int | None = None
+    tower: str | None = None
 
 
 @dataclasses.dataclass
@@ -71,6 +73,8 @@ class Model:
         """(configuration, parameters) of the kind "encoder" that gives the same vectors as this model."""
         if self.kind == "encoder":
             return self.config, self.params
+        if self.kind == "ccp":
+            return self.config["encoder"], self.params["encoder"]
         dense = DenseOptions(self.params["semantic_mean"]["kernel"].shape[1], bias=False, activation="identity")
         config = TextEncoderConfig(backbone=T5Config(**self.config["t5"]), dense=(dense,)).to_json()
         backbone = {"token_embedder": self.params["token_embedder"], "encoder": self.params["semantic_encoder"]}
@@ -104,6 +108,9 @@ def with_settings(config: dict, embedding: dict, kind: str, settings: Settings, 
     """
     said = {name: getattr(settings, name) for name in ("pooling", "layer", "pool_special")}
     said = {name: value for name, value in said.items() if value is not None}
+    if kind == "ccp":
+        encoder, embedding = with_settings(config["encoder"], embedding, "encoder", settings, special_ids)
+        return {**config, "encoder": encoder}, embedding
     if said and kind != "encoder":
         raise ValueError(
             f"{' and '.join(said)} can't be chosen: a {kind} model was trained with its own pooling, the mean of all "

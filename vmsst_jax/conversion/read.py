@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from vmsst_jax.conversion import read_t5
+from vmsst_jax.conversion import read_t5, towers
 from vmsst_jax.conversion.model import UNDETERMINED, Model, Settings, with_settings
 from vmsst_jax.conversion.vocabulary import check_vocabulary, fit_vocabulary
 from vmsst_jax.data import tokenizers
@@ -73,6 +73,8 @@ def read(path: str | os.PathLike, settings: Settings = Settings()) -> Model:
             f"{path} holds no model of a known form, but {inside or 'nothing'}. Known forms: "
             + "; ".join(FORMS.values())
         )
+    if settings.tower and form != "vmsst_jax":
+        raise ValueError(f"{path} has no {settings.tower} tower, only a model of ours has: leave --tower out")
     model = readers[form](path, settings)
     model.config, model.embedding = with_settings(
         model.config, model.embedding, model.kind, settings, getattr(model.tokenizer, "special_ids", (1,))
@@ -90,10 +92,11 @@ def _own(path: Path, settings: Settings) -> Model:
     from vmsst_jax.training import checkpoint
 
     loaded = checkpoint.load_model(path)
+    described, params = towers.choose(loaded.host["model"], loaded.params, settings.tower, path)
     return Model(
-        kind=loaded.host["model"]["kind"],
-        config=loaded.host["model"]["config"],
-        params=loaded.params,
+        kind=described["kind"],
+        config=described["config"],
+        params=params,
         tokenizer=loaded.tokenizer,
         languages=loaded.languages.codes,
         embedding=loaded.embedding,
@@ -245,7 +248,7 @@ def embedding_record(config: dict, *, max_length: int, normalize: bool = False, 
 
 def position_limit(config: dict) -> int:
     """Most tokens that a model has positions for."""
-    bert = config.get("bert")
+    bert = config.get("encoder", config).get("bert")
     return bert["max_positions"] - bert["position_offset"] if bert else NO_LIMIT
 
 

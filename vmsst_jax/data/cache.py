@@ -1,10 +1,6 @@
 """Token cache: a parallel corpus tokenised once, as flat memory-mapped arrays that are read without TensorFlow."""
 
-import contextlib
-import json
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vmsst_jax import disk
+from vmsst_jax.data import array_files
 from vmsst_jax.data.batching import ragged_index, text_ids
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
@@ -109,8 +105,8 @@ class TokenCache:
         """
         tokens_dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
         dtypes = {name: np.dtype(dtype or tokens_dtype) for name, dtype in ARRAYS.items()}
-        with _room(folder):
-            sink = _MemorySink(dtypes) if folder is None else _FolderSink(dtypes, Path(folder))
+        with array_files.room(folder):
+            sink = array_files.MemorySink(dtypes) if folder is None else array_files.FolderSink(dtypes, Path(folder))
         meta = {
             "format": FORMAT,
             "source": source,
@@ -121,7 +117,7 @@ class TokenCache:
         try:
             counts, sentences = Counter(), np.zeros(len(languages), np.int64)
             for block in _tokenise(examples, tokenizer, languages, max_length):
-                with _room(folder):
+                with array_files.room(folder):
                     sink.add(block)
                 counts["pairs"] += len(block["pair_id"])
                 counts["tokens"] += len(block["tokens"])
@@ -130,7 +126,7 @@ class TokenCache:
             if not counts["pairs"]:
                 raise ValueError(f"no examples in {source}: wanted at least one pair. Check the corpus and the split.")
             meta |= {**counts, "sentences": {c: int(n) for c, n in zip(languages.codes, sentences, strict=True) if n}}
-            with _room(folder):
+            with array_files.room(folder):
                 arrays = sink.finish(meta)
         except BaseException:
             sink.discard()
@@ -147,42 +143,12 @@ class TokenCache:
         folder = Path(folder)
         if not (folder / "meta.json").is_file():
             raise FileNotFoundError(f"no token cache in {folder} (no meta.json): build it first.")
-        meta = _read_meta(folder)
-        if meta["tokenizer_sha256"] != tokenizer.sha256:
-            raise ValueError(
-                f"{folder} was built with the tokenizer {meta['tokenizer_sha256'][:12]}..., this run has "
-                f"{tokenizer.sha256[:12]}... (sha256): use that tokenizer, or build the cache anew in another folder."
-            )
-        pairs, tokens = meta["pairs"], meta["tokens"]
-        wanted = {"tokens": tokens, "offsets": 2 * pairs + 1, "pair_id": pairs}
-        arrays = {}
-        for name in ARRAYS:
-            path, size = folder / f"{name}.npy", wanted.get(name, 2 * pairs)
-            try:
-                # A plain view of the map: np.memmap's own indexing is several times slower.
-                arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-            except (OSError, ValueError) as error:
-                raise ValueError(f"{path} is missing or damaged ({error}): build the cache anew.") from None
-            if arrays[name].shape != (size,):
-                raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
+        meta = array_files.read_meta(folder, FORMAT, META)
+        array_files.check_tokenizer(folder, meta, tokenizer.sha256)
+        pairs = meta["pairs"]
+        sizes = {"tokens": meta["tokens"], "offsets": 2 * pairs + 1, "pair_id": pairs}
+        arrays = array_files.open_arrays(folder, {name: sizes.get(name, 2 * pairs) for name in ARRAYS})
         return cls(arrays, meta, languages, folder)
-
-
-def _read_meta(folder: Path) -> dict:
-    """The contents of ``meta.json``; ValueError if it is damaged or of another format."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text("utf-8"))
-        if not isinstance(meta, dict):
-            raise ValueError(f"a JSON {type(meta).__name__}, wanted an object")
-        if "format" in meta and meta["format"] != FORMAT:
-            raise ValueError(f"cache format {meta['format']}, wanted {FORMAT}")
-        wrong = [name for name, kind in META.items() if not isinstance(meta.get(name), kind)]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)} missing or of another type")
-    except ValueError as error:
-        what = f"{folder / 'meta.json'} is damaged or of another version ({error})"
-        raise ValueError(f"{what}: remove the folder {folder} and build the cache anew.") from None
-    return meta
 
 
 def _tokenise(
@@ -209,74 +175,3 @@ def _tokenise(
             "cut": cut,
             "pair_id": np.array([e["pair_id"] for e in block], np.int64),
         }
-
-
-def _room(folder: str | os.PathLike | None):
-    return contextlib.nullcontext() if folder is None else disk.writing(folder)
-
-
-class _MemorySink:
-    """Gathers blocks of arrays in memory."""
-
-    def __init__(self, dtypes: dict[str, np.dtype]):
-        self._parts: dict[str, list] = {name: [] for name in dtypes}
-        self._dtypes = dtypes
-
-    def add(self, block: dict[str, np.ndarray]) -> None:
-        for name, dtype in self._dtypes.items():
-            self._parts[name].append(block[name].astype(dtype))
-
-    def finish(self, meta: dict) -> dict[str, np.ndarray]:
-        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
-
-    def discard(self) -> None:
-        self._parts.clear()
-
-
-class _FolderSink:
-    """Appends blocks to `.npy` files in a hidden folder beside the wanted one, renamed to it at the end.
-
-    A `.npy` header written for an empty array has room for any length (NumPy pads it on purpose), so the sizes are
-    filled in at the end and the corpus is never held in memory.
-    """
-
-    def __init__(self, dtypes: dict[str, np.dtype], folder: Path):
-        if folder.exists():
-            raise FileExistsError(f"{folder} exists: open it with TokenCache.open, or remove it to build it anew.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
-        self._dtypes = dtypes
-        self._sizes = dict.fromkeys(dtypes, 0)
-        self._files: dict = {}
-        try:
-            for name in dtypes:
-                self._files[name] = open(self._partial / f"{name}.npy", "wb")
-                self._write_header(name)
-        except OSError:
-            self.discard()
-            raise
-
-    def _write_header(self, name: str) -> None:
-        header = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._sizes[name],)}
-        np.lib.format.write_array_header_1_0(self._files[name], header)
-
-    def add(self, block: dict[str, np.ndarray]) -> None:
-        for name, dtype in self._dtypes.items():
-            self._files[name].write(block[name].astype(dtype).tobytes())
-            self._sizes[name] += len(block[name])
-
-    def finish(self, meta: dict) -> None:
-        for name, file in self._files.items():
-            file.seek(0)
-            self._write_header(name)
-            file.close()
-        (self._partial / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        os.chmod(self._partial, 0o755)  # mkdtemp's folders are private; a cache is to be shared like any other folder
-        self._partial.rename(self._folder)
-
-    def discard(self) -> None:
-        for file in self._files.values():
-            with contextlib.suppress(OSError):  # closing writes what is left, and the disk may be full
-                file.close()
-        shutil.rmtree(self._partial, ignore_errors=True)

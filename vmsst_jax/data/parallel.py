@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vmsst_jax import checks
-from vmsst_jax.data import batching, streams
+from vmsst_jax.data import batching, registered, streams
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.text_pairs import CorpusError
@@ -80,6 +80,11 @@ class ParallelText:
                 "Correct the codes in the corpus, or start a run whose LANGUAGES hold them"
             )
 
+    def shapes(self, shards: int = 1, accumulate: int = 1) -> dict:
+        """Shapes of a batch's arrays without opening the corpus; where ``widths`` are planned, the widest possible."""
+        plan = batching.BatchPlan(self.batch_size, self._plain_widths(), self.max_length, shards, accumulate)
+        return plan.shapes()
+
     def _plain_widths(self) -> tuple[int, ...]:
         return (self.max_length,) * self.groups if self.widths is None else self.widths
 
@@ -89,11 +94,11 @@ class ParallelText:
             files = [self._folder(name) / "meta.json" for name in rates]
             if all(file.is_file() for file in files):
                 return set().union(*map(_languages_in, files)), True
-        names = [name for name, _ in streams.task_rates(self.task, self.split)]
+        names = [name for name, _ in registered.task_rates(self.task, self.split)]
         codes, all_seen, limit = set(), True, max(SAMPLE_OF_TASK, SAMPLE // len(names))
         for name in names:
             count = 0
-            for example in itertools.islice(streams.examples_of(name, self.split), limit):
+            for example in itertools.islice(registered.examples_of(name, self.split), limit):
                 codes |= {example["source_lang"], example["target_lang"]}
                 count += 1
             all_seen = all_seen and count < limit
@@ -118,14 +123,14 @@ class ParallelText:
 
     def _caches(self, tokenizer: Tokenizer, languages: Languages) -> tuple[list[TokenCache], list[float]]:
         if self.cache == "memory":
-            rates = dict(streams.task_rates(self.task, self.split))
+            rates = dict(registered.task_rates(self.task, self.split))
             return [self._build(name, tokenizer, languages, None) for name in rates], list(rates.values())
         rates = self._kept_rates()
         kept = rates is not None
         if kept:
             self._check_rates(rates)
         else:
-            rates = dict(streams.task_rates(self.task, self.split))
+            rates = dict(registered.task_rates(self.task, self.split))
             for name in rates:
                 if not (self._folder(name) / "meta.json").is_file():
                     self._build(name, tokenizer, languages, self._folder(name))
@@ -171,7 +176,7 @@ class ParallelText:
         if not seqio or self.task not in {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}:
             return
         try:
-            rates = dict(streams.task_rates(self.task, self.split))
+            rates = dict(registered.task_rates(self.task, self.split))
         except (OSError, CorpusError) as error:  # rates by size read the corpus, which need not be on this machine
             logger.warning("the rates of %s can't be compared with those in %s: %s", self.task, self._listing, error)
             return
@@ -183,7 +188,7 @@ class ParallelText:
             )
 
     def _build(self, name: str, tokenizer: Tokenizer, languages: Languages, folder: pathlib.Path | None) -> TokenCache:
-        examples = streams.examples_of(name, self.split)
+        examples = registered.examples_of(name, self.split)
         source = f"{name}, split {self.split!r}"
         return TokenCache.build(examples, tokenizer, languages, self.max_length, folder, source=source)
 
@@ -194,7 +199,7 @@ class ParallelText:
 
     def examples(self, split: str | None = None) -> Iterator[dict]:
         """Every pair of a split (default: this one's) once, as text."""
-        return streams.examples_of(self.task, split or self.split)
+        return registered.examples_of(self.task, split or self.split)
 
 
 def _languages_in(file: pathlib.Path) -> set[str]:
@@ -224,7 +229,7 @@ def train_sentencepiece(
         checks.positive("train_sentencepiece.character_coverage", options["character_coverage"])
 
     def texts():
-        for example in streams.examples_of(task, split):
+        for example in registered.examples_of(task, split):
             yield example["source"]
             yield example["target"]
 

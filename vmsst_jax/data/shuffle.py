@@ -9,13 +9,15 @@ import numpy as np
 ROUNDS = 6
 
 
-def draws(seed: int, batch: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+def draws(seed: int, batch: int, count: int, kind: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """The random choices of one batch's examples, keyed by (seed, batch number).
+
+    ``kind`` tells streams of one run apart that draw different things: 0 pairs, 2 documents, 3 blocks of text.
 
     Returns:
       (uniform float64 [count] in [0, 1), coin int64 [count] of 0 and 1), independent of each other.
     """
-    words = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(0, batch))).random_raw(count)
+    words = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(kind, batch))).random_raw(count)
     return (words >> np.uint64(11)) * 2.0**-53, (words & np.uint64(1)).astype(np.int64)
 
 

@@ -8,22 +8,19 @@ max_length) and ``fallbacks`` (batches that took the fallback shape).
 """
 
 import base64
-import difflib
-import importlib
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from vmsst_jax.data import registered
 from vmsst_jax.data.batching import BatchPlan, collate_flat, ragged_index, text_ids
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.shuffle import Permutation, draws
 from vmsst_jax.data.tokenizer import Tokenizer
-
-TEXTS = ("source", "target", "source_lang", "target_lang")
 
 
 class _ParallelStream:
@@ -48,6 +45,21 @@ class _ParallelStream:
         n, size = self.plan.accumulate, self.plan.batch_size
         pair_id = pair_id.reshape(n, size) if n > 1 else pair_id
         return batch, {"pair_id": pair_id, **facts, "truncated": self._truncated, "fallbacks": self._fallbacks}
+
+    @property
+    def negatives(self) -> int:
+        """Pairs that in-batch negatives tell one from."""
+        return self.plan.batch_size - 1
+
+    def facts(self) -> list[str]:
+        """For a run's overview: pairs of an update, the padding plan, and the length of an epoch where it is known."""
+        plan = self.plan
+        pairs = plan.batch_size * plan.accumulate
+        facts = [f"{pairs} pairs an update" + (f" ({plan.accumulate} micro-batches)" if plan.accumulate > 1 else "")]
+        facts.append(f"sentences padded to {', '.join(map(str, plan.widths))} tokens in equal groups")
+        if self.pairs is not None:
+            facts.append(f"{self.pairs:,} pairs, {self.pairs / pairs:,.1f} steps an epoch")
+        return facts
 
     def _sides(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Joins per-pair arrays [n * B] into sentence order [n * 2B]: sources, then targets, of each micro-batch."""
@@ -207,7 +219,7 @@ class SeqioStream(_ParallelStream):
         super().__init__(BatchPlan(batch_size, tuple(widths), max_length, shards, accumulate), seed)
         if snapshot_every < 1:
             raise ValueError(f"snapshot_every is {snapshot_every}; wanted 1 or more.")
-        self._tf, self._provider = _provider(name, split, modules)
+        self._tf, self._provider = registered.provider(name, split, modules)
         self.name, self.split = name, split
         self.pairs = None
         self._tokenizer, self._languages = tokenizer, languages
@@ -216,7 +228,9 @@ class SeqioStream(_ParallelStream):
 
     def _start(self) -> None:
         # A new dataset object each time: one object reshuffles differently on a second pass.
-        dataset = _dataset(self._provider, self.split, num_epochs=None, seed=self.seed if self._shuffle else None)
+        dataset = registered.dataset(
+            self._provider, self.split, registered.PAIR, num_epochs=None, seed=self.seed if self._shuffle else None
+        )
         self._block = self.plan.accumulate * self.plan.batch_size
         self._iterator = iter(dataset.batch(self._block, drop_remainder=True))
         self._snapshot, self._snapshot_batch = None, 0
@@ -231,8 +245,8 @@ class SeqioStream(_ParallelStream):
             self._snapshot, self._snapshot_batch = self._take_snapshot(), self._batch
         block = {key: value.numpy() for key, value in self._read().items()}
         _, swap = draws(self.seed, self._batch, self._block)
-        texts = {key: np.array(_decoded(block, key, self.name), object) for key in ("source", "target")}
-        langs = {key: self._language_ids(_decoded(block, key, self.name)) for key in ("source_lang", "target_lang")}
+        texts = {key: np.array(self._decoded(block, key), object) for key in ("source", "target")}
+        langs = {key: self._language_ids(self._decoded(block, key)) for key in ("source_lang", "target_lang")}
         sentences = self._sides(*_exchange(swap, texts["source"], texts["target"])).tolist()
         tokens, lengths, cut = self._tokenizer.encode_flat(sentences, self.plan.max_length)
         lang = self._sides(*_exchange(swap, langs["source_lang"], langs["target_lang"]))
@@ -246,6 +260,9 @@ class SeqioStream(_ParallelStream):
                 f"{self.name}, split {self.split!r}, has no examples (of a mixture: one of the tasks has none): "
                 "check its files."
             ) from None
+
+    def _decoded(self, block: dict, key: str) -> list[str]:
+        return registered.decoded(block, key, registered.PAIR, self.name)
 
     def _language_ids(self, codes: list[str]) -> np.ndarray:
         ids = {code: self._languages.id(code) for code in set(codes)}
@@ -292,94 +309,3 @@ class SeqioStream(_ParallelStream):
 
 def _exchange(swap: np.ndarray, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(swap, target, source), np.where(swap, source, target)
-
-
-def task_rates(name: str, split: str, modules: Sequence[str] = ()) -> list[tuple[str, float]]:
-    """The tasks of a mixture that have the split, with their rates; a single task comes back with rate 1.
-
-    Raises:
-      ValueError: an unknown name or split, with what there is; a task of the mixture whose rate is not above 0.
-    """
-    _, provider = _provider(name, split, modules)
-    if not hasattr(provider, "tasks"):
-        return [(name, 1.0)]
-    rates = [(task.name, provider.get_rate(task)) for task in provider.tasks if split in task.splits]
-    if idle := [f"{task} ({rate})" for task, rate in rates if not rate > 0]:
-        raise ValueError(
-            f"the mixture {name} draws nothing from {', '.join(idle)}; wanted a rate above 0 for each task: leave it "
-            "out of the mixture instead"
-        )
-    return rates
-
-
-def examples_of(name: str, split: str, modules: Sequence[str] = ()) -> Iterator[dict]:
-    """Iterates a seqio task once, in its own order (a mixture: every task once, one after another).
-
-    Yields:
-      dicts with source, target, source_lang, target_lang (str) and pair_id (int).
-
-    Raises:
-      ValueError: an unknown name or split, missing features, or text that is not UTF-8 (naming the pair's id).
-    """
-    for task, _ in task_rates(name, split, modules):
-        dataset = _dataset(_provider(task, split)[1], split, num_epochs=1, seed=None)
-        for block in dataset.batch(1024).as_numpy_iterator():
-            columns = [_decoded(block, key, task) for key in TEXTS]
-            for *texts, pair_id in zip(*columns, block["pair_id"].tolist(), strict=True):
-                yield {**dict(zip(TEXTS, texts, strict=True)), "pair_id": pair_id}
-
-
-def _provider(name: str, split: str, modules: Sequence[str] = ()):
-    """(the tensorflow module, the seqio task or mixture)."""
-    import seqio
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")  # TensorFlow would take the memory that JAX trains in
-    for module in modules:
-        importlib.import_module(module)
-    names = sorted({*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()})
-    if name not in names:
-        near = difflib.get_close_matches(name, names, 5)
-        raise ValueError(
-            f"no seqio task or mixture is called {name!r}. "
-            + (f"Closest: {', '.join(near)}. " if near else f"Registered: {', '.join(names) or 'none'}. ")
-            + "Name the module that registers it in TASK_MODULES."
-        )
-    provider = seqio.get_mixture_or_task(name)
-    if split not in provider.splits:
-        raise ValueError(f"{name} has no split {split!r}; it has {', '.join(sorted(provider.splits))}.")
-    return tf, provider
-
-
-def _dataset(provider, split: str, *, num_epochs: int | None, seed: int | None):
-    """The tf.data pipeline of text examples; shuffled if there is a seed."""
-    # An in-memory cache would become part of every snapshot.
-    options = {"num_epochs": num_epochs, "shuffle": seed is not None, "seed": seed, "try_in_mem_cache": False}
-    if hasattr(provider, "tasks"):
-        options["passthrough_features"] = [*TEXTS, "pair_id"]
-    dataset = provider.get_dataset(sequence_length=None, split=split, **options)
-    found = dataset.element_spec
-    wanted = dict.fromkeys(TEXTS, "string") | {"pair_id": found["pair_id"].dtype if "pair_id" in found else "int64"}
-    bad = [
-        key for key, dtype in wanted.items() if key not in found or found[key].shape.rank or found[key].dtype != dtype
-    ]
-    if bad:
-        raise ValueError(
-            f"{provider.name} yields {found}; wanted the scalar strings {', '.join(TEXTS)} and the scalar integer "
-            f"pair_id (not so: {', '.join(bad)}). Tasks yield text, not token ids: each run tokenises it by itself."
-        )
-    return dataset
-
-
-def _decoded(block: dict, key: str, name: str) -> list[str]:
-    try:
-        return [value.decode() for value in block[key].tolist()]
-    except UnicodeDecodeError:
-        for value, pair_id in zip(block[key].tolist(), block["pair_id"].tolist(), strict=True):
-            try:
-                value.decode()
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{name}: the {key} of pair {pair_id} is not valid UTF-8 ({error}): convert the corpus to UTF-8."
-                ) from None
-        raise

@@ -28,6 +28,7 @@ class Tokenizer:
       sha256: their checksum in hexadecimal; caches and checkpoints keep it to refuse another tokenizer.
       vocab_size: number of pieces, special ones included.
       pad_id, eos_id, unk_id: ids of the special pieces; ``pad_id`` is always 0.
+      prefix_ids, suffix_ids: what stands before and after every sentence: nothing, and ``eos_id``.
     """
 
     def __init__(self, serialized: bytes, origin: str = "the given bytes"):
@@ -50,6 +51,7 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(serialized).hexdigest()
         self.vocab_size: int = processor.GetPieceSize()
         self.pad_id, self.eos_id, self.unk_id = 0, processor.eos_id(), processor.unk_id()
+        self.prefix_ids, self.suffix_ids = (), (self.eos_id,)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Tokenizer":
@@ -84,25 +86,9 @@ class Tokenizer:
         Raises:
           ValueError: the texts are empty, or cannot yield that many (or that few) pieces.
         """
-        model = io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.Train(
-                sentence_iterator=iter(texts),
-                model_writer=model,
-                model_type="unigram",
-                vocab_size=vocab_size,
-                character_coverage=character_coverage,
-                byte_fallback=byte_fallback,
-                pad_id=0,
-                eos_id=1,
-                unk_id=2,
-                bos_id=-1,
-                num_threads=TRAINING_THREADS,
-                minloglevel=2,  # errors come back as exceptions; the progress log is not for our users
-            )
-        except RuntimeError as error:
-            raise ValueError(_training_error(str(error), vocab_size)) from error
-        return cls(model.getvalue(), origin="the trained model")
+        ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+        options = {"character_coverage": character_coverage, "byte_fallback": byte_fallback}
+        return cls(train_model(texts, vocab_size, ids, **options), origin="the trained model")
 
     def encode_flat(self, texts: Sequence[str], max_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokenises many sentences into one flat array, on several threads where that pays.
@@ -133,6 +119,33 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of one sentence's ids; padding and eos vanish. IndexError for an id outside the vocabulary."""
         return self._processor.Decode([int(i) for i in ids])
+
+
+def train_model(texts: Iterable[str], pieces: int, ids: dict[str, int], **options) -> bytes:
+    """Trains a SentencePiece unigram model of exactly ``pieces`` pieces and returns its file's bytes.
+
+    Args:
+      ids: pad_id, unk_id, bos_id and eos_id, -1 for a piece that the model does not have.
+      options: character_coverage and byte_fallback, as :meth:`Tokenizer.train` describes them.
+
+    Raises:
+      ValueError: the texts are empty, or cannot yield that many (or that few) pieces.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(texts),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=pieces,
+            num_threads=TRAINING_THREADS,
+            minloglevel=2,  # errors come back as exceptions; the progress log is not for our users
+            **ids,
+            **options,
+        )
+    except RuntimeError as error:
+        raise ValueError(_training_error(str(error), pieces)) from error
+    return model.getvalue()
 
 
 def _training_error(message: str, vocab_size: int) -> str:

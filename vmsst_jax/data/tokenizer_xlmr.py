@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
 
 from vmsst_jax.data.framed import FramedTokenizer
-from vmsst_jax.data.tokenizer import SENTENCES_PER_THREAD
+from vmsst_jax.data.tokenizer import SENTENCES_PER_THREAD, train_model
 
 BOS, PAD, EOS, UNK = 0, 1, 2, 3
 # The model file begins with <unk> <s> </s> and has no padding piece: what follows moves from i to i + 1.
 OFFSET = 1
 FIRST_PIECE = 3
+EOS_TEXT = "</s>"
 
 
 class XlmrTokenizer(FramedTokenizer):
@@ -51,10 +53,36 @@ class XlmrTokenizer(FramedTokenizer):
         """Builds the tokenizer from the model file's bytes."""
         return cls(serialized, origin)
 
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int,
+        *,
+        character_coverage: float = 0.9995,
+        byte_fallback: bool = False,
+    ) -> XlmrTokenizer:
+        """Trains a vocabulary of ``vocab_size`` ids, ``<s>``, ``<pad>``, ``</s>``, ``<unk>`` and ``<mask>`` included.
+
+        Arguments and errors are those of ``vmsst_jax.data.tokenizer.Tokenizer.train``.
+        """
+        ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+        options = {"character_coverage": character_coverage, "byte_fallback": byte_fallback}
+        # <pad> and <mask> are ids that the model file has no pieces for.
+        return cls(train_model(texts, vocab_size - 2, ids, **options), origin="the trained model")
+
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        """N texts -> N lists of ids without special tokens."""
+        """N texts -> N lists of ids without the special tokens around a sentence.
+
+        As with Hugging Face's class, ``</s>`` within a text is that special token: "title</s></s>text" is a pair.
+        """
+        parts = [text.split(EOS_TEXT) for text in texts]
+        rows = iter(self._plain_pieces([part for text in parts for part in text]))
+        return [list(itertools.chain.from_iterable(_separated(rows, len(text)))) for text in parts]
+
+    def _plain_pieces(self, texts: list[str]) -> list[list[int]]:
         threads = min(os.cpu_count() or 1, 1 + len(texts) // SENTENCES_PER_THREAD)
-        rows = self._processor.Encode(list(texts), num_threads=threads)
+        rows = self._processor.Encode(texts, num_threads=threads)
         return [[i + OFFSET if i else UNK for i in row] for row in rows]
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
@@ -63,3 +91,11 @@ class XlmrTokenizer(FramedTokenizer):
         if wrong := [i for i in ids if not 0 <= i < self.vocab_size]:
             raise IndexError(f"id {wrong[0]} is outside the vocabulary of {self.vocab_size}")
         return self._processor.Decode([i - OFFSET for i in ids if FIRST_PIECE < i < self.mask_id])
+
+
+def _separated(rows: Iterator[list[int]], count: int) -> Iterator[list[int]]:
+    """The next ``count`` rows of pieces with ``</s>`` between them."""
+    yield next(rows)
+    for _ in range(count - 1):
+        yield [EOS]
+        yield next(rows)

@@ -6,25 +6,30 @@ import dataclasses
 
 import numpy as np
 
-KINDS = ("contrastive", "bitranslation", "vmsst", "encoder")
+KINDS = ("contrastive", "bitranslation", "vmsst", "encoder", "ccp", "dual_encoder")
 
 
 def build(kind: str, config):
     """The module of ``kind`` from its configuration or its ``describe`` dictionary (as checkpoints keep it).
 
-    The configuration of "encoder" is a ``TextEncoderConfig``, that of the other kinds a ``ModelConfig``.
-    Raises ValueError for an unknown kind or field.
+    The configuration of "encoder" is a ``TextEncoderConfig``, that of "ccp" a ``CcpConfig``, that of "dual_encoder" a
+    ``DualEncoderConfig``, that of the other kinds a ``ModelConfig``. Raises ValueError for an unknown kind or field.
     """
-    from vmsst_jax.models import t5, text_encoder, vmsst
+    from vmsst_jax.models import ccp, dual_encoder, t5, text_encoder, vmsst
     from vmsst_jax.models.output_layer import OutputOptions
 
-    modules = (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst, text_encoder.TextEncoder)
+    own = (text_encoder.TextEncoder, ccp.Ccp, dual_encoder.DualEncoder)
+    modules = (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst, *own)
     classes = dict(zip(KINDS, modules, strict=True))
     if kind not in classes:
         raise ValueError(f"model kind is {kind!r}; known kinds are {', '.join(KINDS)}")
-    if kind == "encoder":
-        if isinstance(config, dict):
-            config = text_encoder.TextEncoderConfig.from_json(config)
+    own_form = {
+        "encoder": text_encoder.TextEncoderConfig,
+        "ccp": ccp.CcpConfig,
+        "dual_encoder": dual_encoder.DualEncoderConfig,
+    }
+    if isinstance(config, dict) and kind in own_form:
+        config = own_form[kind].from_json(config)
     elif isinstance(config, dict):
         nested = {"t5": t5.T5Config(**config["t5"]), "output": OutputOptions(**config["output"])}
         config = vmsst.ModelConfig(**{**config, **nested})
@@ -33,11 +38,17 @@ def build(kind: str, config):
 
 def describe(module) -> dict:
     """The inverse of ``build``: {"kind": ..., "config": ...}, ready for JSON."""
-    if module.kind == "encoder":
+    if hasattr(module.config, "to_json"):
         return {"kind": module.kind, "config": module.config.to_json()}
     config = {f.name: getattr(module.config, f.name) for f in dataclasses.fields(module.config)}
     config |= {"t5": dataclasses.asdict(config["t5"]), "output": dataclasses.asdict(config["output"])}
     return {"kind": module.kind, "config": config}
+
+
+def pooled_by(module) -> dict:
+    """How ``module`` makes a vector of its hidden states, as checkpoints keep it: {"pooling", "layer"}."""
+    config = getattr(module.config, "encoder", module.config)
+    return {"pooling": getattr(config, "pooling", "mean"), "layer": getattr(config, "layer", None)}
 
 
 def example_batch(pairs: int = 2, length: int = 4) -> dict:

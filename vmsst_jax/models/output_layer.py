@@ -177,6 +177,16 @@ def _losses(layer, shapes, options, vocab, offset, axis):
     return jnp.sum(layer.weights * loss), nll, log_z
 
 
+def _less_at(d, columns, amounts):
+    """``d`` [N, W] less ``amounts`` [N] at ``columns`` [N], row by row; columns outside of it change nothing."""
+    width = d.shape[1]
+    if jax.default_backend() == "cpu":  # N small writes; comparing all N x W elements takes longer than their exp
+        outside = (columns < 0) | (columns >= width)
+        return d.at[jnp.arange(len(d)), jnp.where(outside, width, columns)].add(-amounts, mode="drop")
+    hit = jax.lax.broadcasted_iota(jnp.int32, d.shape, 1) == columns[:, None]
+    return d - jnp.where(hit, amounts[:, None], 0.0)
+
+
 def _gradients(layer: _Layer, shapes, options: OutputOptions, vocab: int, offset, axis, log_z, cotangent):
     """(dh [N, D], dz [S, C] or None, dw_h, dw_z) of this device's rows and columns."""
     confident, low = _probabilities(options, vocab)
@@ -188,10 +198,8 @@ def _gradients(layer: _Layer, shapes, options: OutputOptions, vocab: int, offset
     def body(carry, start, size):
         dh, dz, dw_h, dw_z = carry
         logits, w_h, w_z = _slice_logits(layer, shapes, start, size)
-        local = layer.targets - offset - start
-        onehot = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == local[:, None]
         d = jnp.exp(logits - log_z[:, None]) * scale[:, None]
-        d = d - jnp.where(onehot, ((confident - low) * weights)[:, None], 0.0)
+        d = _less_at(d, layer.targets - offset - start, (confident - low) * weights)
         if options.label_smoothing:
             d = d - (low * weights)[:, None]
         if layer.z is not None:

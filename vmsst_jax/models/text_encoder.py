@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from vmsst_jax import checks
 from vmsst_jax.models import t5
 from vmsst_jax.models.bert import INIT, Bert, BertConfig
+from vmsst_jax.models.output_layer import OutputOptions, weighted_nll
 from vmsst_jax.models.pooling import POOLINGS, token_mask
 
 BACKBONES = {"bert": BertConfig, "t5": t5.T5Config}
@@ -84,6 +85,20 @@ class TextEncoderConfig:
         b = self.backbone
         return b.num_layers if isinstance(b, BertConfig) else b.encoder_layers
 
+    @property
+    def width(self) -> int:
+        """Of the sentence vector."""
+        return self.dense[-1].features if self.dense else self.backbone.embed_dim
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills up rows."""
+        return getattr(self.backbone, "pad_id", 0)  # T5 knows no other
+
+    @property
+    def has_mlm_head(self) -> bool:
+        return getattr(self.backbone, "mlm_head", "none") != "none"
+
     def to_json(self) -> dict:
         """A dictionary ready for JSON: the backbone's kind under "backbone", its own fields under that kind."""
         kind = next(k for k, v in BACKBONES.items() if isinstance(self.backbone, v))
@@ -116,8 +131,8 @@ class T5Backbone(nn.Module):
         )
         self.encoder = t5.Encoder(c, c.encoder_layers)
 
-    def __call__(self, tokens, *, all_layers: bool = False):
-        return self.encoder(self.token_embedder(tokens), tokens > 0, all_layers=all_layers)
+    def __call__(self, tokens, *, deterministic: bool = True, all_layers: bool = False):
+        return self.encoder(self.token_embedder(tokens), tokens > 0, deterministic, all_layers)
 
     def touch(self, tokens):
         return self(tokens)
@@ -147,8 +162,15 @@ class TextEncoder(nn.Module):
 
     @property
     def pad_id(self) -> int:
-        """The token that fills up rows."""
-        return getattr(self.config.backbone, "pad_id", 0)  # T5 knows no other
+        return self.config.pad_id
+
+    @property
+    def vocab_size(self) -> int:
+        return self.config.backbone.vocab_size
+
+    @property
+    def has_mlm_head(self) -> bool:
+        return self.config.has_mlm_head
 
     def hidden_states(self, tokens):
         """tokens int32 [B, L] -> tuple of num_layers + 1 states [B, L, D]; [0] the embeddings (METHODS 1.4)."""
@@ -161,11 +183,30 @@ class TextEncoder(nn.Module):
             return self.backbone.pooled(hidden).astype(jnp.float32)
         return POOLINGS[c.pooling](hidden, token_mask(tokens, self.pad_id, () if c.pool_special else c.special_ids))
 
-    def embed(self, tokens):
+    def embed(self, tokens, deterministic: bool = True):
         """The sentence embedding: tokens int32 [B, L] -> float32 [B, D], unit length if the configuration says so."""
         c = self.config
-        hidden = self.backbone(tokens) if c.layer is None else self.hidden_states(tokens)[c.layer]
-        return self._finish(self.pool(hidden, tokens))
+        hidden = self.backbone(tokens, deterministic=deterministic, all_layers=c.layer is not None)
+        return self._finish(self.pool(hidden if c.layer is None else hidden[c.layer], tokens))
+
+    def masked_nll(self, tokens, positions, targets, weights, deterministic: bool = True, chunk_bytes: int = 2**26):
+        """What the masked language model head makes of ``targets`` at some positions of every row.
+
+        Args:
+          tokens: int32 [B, L], some of them masked.
+          positions, targets: int32 [B, P], where to predict, and what stood there; 0 predicts nothing.
+          weights: [B], each row's weight in the total.
+          chunk_bytes: see ``OutputOptions``.
+        Returns:
+          (total, nll [B]): see ``output_layer.weighted_nll``; nll is summed over a row's targets.
+        """
+        hidden = self.backbone(tokens, deterministic=deterministic)
+        states = jnp.take_along_axis(hidden, positions[..., None], axis=1)  # [B, P, D]
+        states, kernel, bias = self.backbone.mlm(states)
+        options = OutputOptions(chunk_bytes=chunk_bytes, dtype=self.config.backbone.dtype)
+        ones = jnp.ones((tokens.shape[0], 1))
+        total, (nll,) = weighted_nll((states,), (ones,), kernel, bias[None], (targets,), (weights,), options)
+        return total, nll
 
     def _finish(self, x):
         for layer in self.dense:

@@ -17,7 +17,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from vmsst_jax import checks
+from vmsst_jax import checks, sharding
 from vmsst_jax.models import t5
 from vmsst_jax.models.decoder import ConditionalDecoder, EncoderSet
 from vmsst_jax.models.output_layer import OutputOptions
@@ -49,6 +49,9 @@ class ModelConfig:
       encoder_of_language: which of several language encoders serves each language id; () is one encoder for all.
       decoder_of_language: likewise for decoders.
       bt_decoder: whether translation shares the ELBO's decoder (with z_lang = 0) or has its own.
+      encoder_chunk: most sentences of a group that go through an encoder at a time while training, for contrastive
+        batches beyond memory: only a chunk's inputs are kept, and its states made again for the gradient. The value of
+        the loss doesn't change. None is all at once.
       output: the chunked output layer's options.
     """
 
@@ -64,12 +67,14 @@ class ModelConfig:
     encoder_of_language: tuple[int, ...] = ()
     decoder_of_language: tuple[int, ...] = ()
     bt_decoder: str = "shared_zero_lang"
+    encoder_chunk: int | None = None
     output: OutputOptions = OutputOptions()
 
     def __post_init__(self):
         checks.whole("ModelConfig.num_languages", self.num_languages)
-        if self.latent_dim is not None:
-            checks.whole("model.latent_dim", self.latent_dim)
+        for name in ("latent_dim", "encoder_chunk"):
+            if getattr(self, name) is not None:
+                checks.whole(f"model.{name}", getattr(self, name))
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}")
@@ -86,6 +91,34 @@ class ModelConfig:
     @property
     def k(self) -> int:
         return self.t5.embed_dim if self.latent_dim is None else self.latent_dim
+
+
+def in_chunks(module, encode, most: int | None, *rows):
+    """``encode(module, *rows)`` for equal parts of the rows in turn, under remat: [R, ...] each -> [R, D].
+
+    Parts are strided, row r being in part r mod n, so that rows which are split over devices stay where they are.
+
+    Args:
+      encode: function (module, tokens [r, L], ...) -> [r, D].
+      most: rows of a part over all devices; None, or enough for all, is ``encode`` itself.
+    """
+    count, shards = rows[0].shape[0], sharding.batch_shards()
+    parts = 1 if most is None else next(n for n in range(-(-count // most), count + 1) if count % n == 0)
+    if parts == 1:
+        return encode(module, *rows)
+    if count // parts % shards:
+        raise ValueError(
+            f"model.encoder_chunk is {most}, and {count} sentences in {parts} parts do not divide over {shards} batch "
+            "shards; take a larger one, with a batch size that it divides"
+        )
+    rows = tuple(x.reshape(count // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in rows)
+    scan = nn.scan(
+        lambda module, carry, xs: (carry, nn.remat(encode, prevent_cse=False)(module, *xs)),
+        variable_broadcast="params",
+        split_rngs={"params": False, "dropout": True},
+    )
+    _, out = scan(module, (), rows)
+    return out.swapaxes(0, 1).reshape(count, -1)
 
 
 def partner(x):
@@ -108,6 +141,10 @@ class SentenceEncoder(nn.Module):
         self.semantic_encoder = t5.Encoder(c, c.encoder_layers)
         self.semantic_mean = self.head()
 
+    @property
+    def vocab_size(self) -> int:
+        return self.config.t5.vocab_size
+
     def head(self):
         return t5.dense(self.config.k, t5.fan_in_normal(self.config.t5.embed_dim), jnp.float32, None)
 
@@ -115,17 +152,23 @@ class SentenceEncoder(nn.Module):
         """tokens int32 [B, L] -> tuple of encoder_layers + 1 states [B, L, D]; [0] the embeddings (METHODS 1.4)."""
         return self.semantic_encoder(self.token_embedder(tokens), tokens > 0, all_layers=True)
 
+    def pool(self, hidden, tokens):
+        """One hidden state [B, L, D] of ``tokens`` [B, L], pooled: float32 [B, D]. Any layer's state will do."""
+        return mean_pool(hidden, tokens > 0)
+
     def embed(self, tokens):
         """The test-time embedding: tokens int32 [B, L], 0 = padding -> float32 [B, k], not normalised."""
         hidden = self.semantic_encoder(self.token_embedder(tokens), tokens > 0)
-        return self.semantic_mean(mean_pool(hidden, tokens > 0))
+        return self.semantic_mean(self.pool(hidden, tokens))
 
     def pooled(self, batch, deterministic: bool):
         """Mean semantic hidden state of every sentence: bucketed batch -> [2B, D] in sentence order."""
-        rows = [
-            mean_pool(self.semantic_encoder(self.token_embedder(tokens), tokens > 0, deterministic), tokens > 0)
-            for tokens in batch["tokens"]
-        ]
+
+        def encode(self, tokens):
+            hidden = self.semantic_encoder(self.token_embedder(tokens), tokens > 0, deterministic)
+            return mean_pool(hidden, tokens > 0)
+
+        rows = [in_chunks(self, encode, self.config.encoder_chunk, tokens) for tokens in batch["tokens"]]
         return jnp.concatenate(rows)[batch["slot"]]
 
     def semantic(self, batch, deterministic: bool = True):
@@ -243,9 +286,14 @@ class Vmsst(TranslationModel):
 
     def language_posterior(self, batch, deterministic: bool = True):
         """Bucketed batch -> (mu, log variance) of q(z_lang | sentence, language), each [2B, k]."""
+
+        def encode(self, tokens, lang):
+            return self.language_pooled(tokens, lang, deterministic)
+
         lang, rows, start = batch["lang"][batch["row"]], [], 0
         for tokens in batch["tokens"]:
-            rows.append(self.language_pooled(tokens, lang[start : start + tokens.shape[0]], deterministic))
+            of_group = lang[start : start + tokens.shape[0]]
+            rows.append(in_chunks(self, encode, self.config.encoder_chunk, tokens, of_group))
             start += tokens.shape[0]
         pooled = jnp.concatenate(rows)[batch["slot"]]
         return self.language_mean(pooled), self.language_logvar(pooled)

@@ -1,8 +1,7 @@
 """Objectives: plain functions (bound module, batch, step, key, train, *, options) -> (loss, metrics).
 
-They know no configuration, mesh or file, and of the model only the methods that
-``needs`` names. A recipe fixes their options
-with ``configured``; the functions below read them back.
+They know no configuration, mesh or file, and of the model only the methods that ``needs`` names. A recipe fixes their
+options with ``configured``; the functions below read them back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ def options(objective) -> dict:
 
 
 def check_model(objective, module) -> None:
-    """Raises ValueError where ``module`` lacks one of the methods that the objective's function names in ``needs``."""
+    """Raises ValueError where ``module`` lacks one of the methods that the objective's function names in ``needs``, or
+    where its ``check`` (module, options) does."""
     missing = [need for need in getattr(_function(objective), "needs", ()) if not hasattr(type(module), need)]
     if missing:
         kind = getattr(module, "kind", type(module).__name__)
@@ -48,6 +48,8 @@ def check_model(objective, module) -> None:
             f"the objective {name(objective)} needs {', '.join(missing)}, which a model of kind {kind!r} has not: set "
             "model.kind to the kind that goes with the objective, or take the kind's own objective"
         )
+    if check := getattr(_function(objective), "check", None):
+        check(module, options(objective))
 
 
 def needs_whole_batch(objective) -> bool:

@@ -1,7 +1,8 @@
 """Text in, vectors out: the sentence encoder of a trained model behind one ``encode`` call.
 
-Every sentence is padded to the smallest of a few fixed widths that holds it, and every batch has the same number of
-rows, so that few programs are compiled and neither a sentence's neighbours nor their order change its embedding.
+Every sentence is padded to the smallest of a few fixed widths that holds it, and all batches of a width have the same
+number of rows, so that few programs are compiled and neither a sentence's neighbours nor their order change its
+embedding.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vmsst_jax import sharding
+from vmsst_jax.retrieval import layers
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
 from vmsst_jax.retrieval.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-BATCH_SIZE = 128
+BATCH_SIZE = 128  # on accelerators
+CPU_TOKENS = 512  # rows times width on CPU, for each of its cores: larger batches fall out of its caches
 NARROWEST = 8
 # Sentences tokenised and sorted into widths together.
 BLOCK = 8192
@@ -33,12 +36,13 @@ def load(
     step: int | str | None = None,
     *,
     max_length: int | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     cache_dir: str | os.PathLike | None = None,
     pooling: str | None = None,
     layer: int | None = None,
     pool_special: bool | None = None,
     prefix: str | None = None,
+    tower: str | None = None,
 ) -> Embedder:
     """Loads a trained model for embedding.
 
@@ -50,28 +54,31 @@ def load(
       batch_size: sentences per device call.
       cache_dir: where converted models are kept; None keeps them beside the originals.
       pooling, layer, pool_special, prefix: other than the checkpoint's own (see ``conversion.model.Settings``).
+      tower: "query" or "passage", which encoder of a dual encoder.
 
     Several local devices share each batch.
 
     Raises:
       FileNotFoundError, CheckpointError: from ``training.checkpoint.load_model``, where there is no such checkpoint.
-      ValueError: a model of another project that can't be read; a pooling or layer that this model doesn't have.
+      ValueError: a model of another project that can't be read; a pooling, layer or tower that this model doesn't have,
+        or two towers and none is named.
     """
     from vmsst_jax import models
-    from vmsst_jax.conversion import cached
+    from vmsst_jax.conversion import cached, towers
     from vmsst_jax.conversion.model import Settings, with_settings
     from vmsst_jax.training import checkpoint
 
     mesh = sharding.make_mesh(devices=jax.local_devices()) if jax.local_device_count() > 1 else None
     model = checkpoint.load_model(cached.own_form(path, cache_dir), step=step, mesh=mesh)
-    described = model.host["model"]
+    described, params = towers.choose(model.host["model"], model.params, tower, path)
     settings = Settings(pooling=pooling, layer=layer, pool_special=pool_special, prefix=prefix)
     special_ids = getattr(model.tokenizer, "special_ids", (1,))
     config, embedding = with_settings(described["config"], model.embedding, described["kind"], settings, special_ids)
-    source = {"directory": str(model.directory), "step": model.step, "kind": described["kind"]}
+    source = {"directory": str(model.directory), "step": model.step, "kind": model.host["model"]["kind"]}
+    source |= {"tower": tower} if tower else {}
     return Embedder(
         models.build(described["kind"], config),
-        model.params,
+        params,
         model.tokenizer,
         model.languages,
         embedding,
@@ -80,6 +87,13 @@ def load(
         mesh=mesh,
         source=source | ({"origin": model.host["origin"]} if "origin" in model.host else {}),
     )
+
+
+def load_passages(path: str | os.PathLike, **options) -> Embedder:
+    """The embedder of passages of a model: its passage tower if it has two, else the model. Options are ``load``'s."""
+    from vmsst_jax.conversion import towers
+
+    return load(path, **options, **({"tower": "passage"} if towers.has_two(path) else {}))
 
 
 class Embedder:
@@ -95,7 +109,7 @@ class Embedder:
       embedding: {"pooling", "layer", "normalize", "prefix", "max_length"} as the checkpoint keeps it: ``prefix`` is put
         before every sentence, ``normalize`` makes every vector unit length.
       max_length: most tokens of a sentence; None takes ``embedding["max_length"]``.
-      batch_size: sentences per device call.
+      batch_size: sentences per device call; None is 128, or on CPU as many as make 512 tokens a core.
       mesh: the mesh on which ``params`` live, if any; each batch is split over its batch axes.
       source: where the model comes from, for ``describe``.
 
@@ -112,18 +126,18 @@ class Embedder:
         embedding: dict,
         *,
         max_length: int | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         mesh: Mesh | None = None,
         source: dict | None = None,
     ):
-        self.params, self.tokenizer, self.languages = params, tokenizer, languages
+        self.module, self.params, self.tokenizer, self.languages = module, params, tokenizer, languages
         self.embedding, self.source = dict(embedding), dict(source or {})
         self.max_length = max_length or embedding["max_length"]
         if self.max_length < 2:
             raise ValueError(
                 f"max_length is {self.max_length}; wanted 2 or more: one token and the end of the sentence"
             )
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; wanted 1 or more")
         if tokenizer.pad_id != (pad_id := getattr(module, "pad_id", 0)):
             raise ValueError(
@@ -181,10 +195,8 @@ class Embedder:
         """
         if isinstance(texts, str):
             raise ValueError("encode() wants a list of sentences, found a single string; write encode([text])")
-        _check_texts(texts)
-        rows = batch_size or min(self.batch_size, 1 << (len(texts) - 1).bit_length())
-        shards = sharding.batch_shards(self.mesh) if self.mesh is not None else 1
-        rows = -(-rows // shards) * shards
+        check_texts(texts)
+        rows = [self._rows(width, len(texts), batch_size) for width in self.widths]
         out = np.empty((len(texts), self.dim), np.float32)
         with Progress("embedding", len(texts), shown=progress) as shown:
             for start in range(0, len(texts), BLOCK):
@@ -197,7 +209,27 @@ class Embedder:
             )
         return normalize_rows(out) if len(out) and (normalize or self.embedding["normalize"]) else out
 
-    def _encode_block(self, texts: Sequence[str], out: np.ndarray, rows: int, shown: Progress) -> None:
+    def encode_layers(self, texts: Sequence[str], *, language: str | None = None, progress: bool = False) -> np.ndarray:
+        """Every hidden state in one pass: float32 [num_layers + 1, len(texts), D], [0] the embeddings (METHODS 1.4).
+
+        Each is pooled as this embedder pools, without dense layers or heads, and not made unit length.
+
+        Raises:
+          ValueError: a pooling that reads the last state only; and what ``encode`` raises.
+        """
+        return layers.encode_layers(self, texts, language, progress)
+
+    def _rows(self, width: int, texts: int, batch_size: int | None) -> int:
+        """Rows of the batches of one width, a multiple of the devices that share them."""
+        rows = batch_size or self.batch_size
+        if rows is None:
+            rows = max(CPU_TOKENS * (os.cpu_count() or 1) // width, 1) if jax.default_backend() == "cpu" else BATCH_SIZE
+        if batch_size is None:
+            rows = min(rows, 1 << (texts - 1).bit_length())
+        shards = sharding.batch_shards(self.mesh) if self.mesh is not None else 1
+        return -(-rows // shards) * shards
+
+    def _encode_block(self, texts: Sequence[str], out: np.ndarray, rows: list[int], shown: Progress) -> None:
         ids, truncated = self.tokenizer.encode([self.embedding["prefix"] + t for t in texts], self.max_length)
         self._count(len(texts), sum(not t.strip() for t in texts), truncated)
         waiting: list[tuple[np.ndarray, jax.Array]] = []
@@ -210,15 +242,18 @@ class Embedder:
         for members, vectors in waiting:
             self._collect(members, vectors, out, shown)
 
-    def _batches(self, ids: list[np.ndarray], rows: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(positions in ``ids`` [n], tokens int32 [rows, width], n <= rows), from the narrowest width to the widest."""
+    def _batches(self, ids: list[np.ndarray], rows: list[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(positions in ``ids`` [n], tokens int32 [rows, width], n <= rows), from the narrowest width to the widest.
+
+        ``rows`` are given for each width.
+        """
         lengths = np.array([len(row) for row in ids])
         bucket = np.searchsorted(self.widths, lengths)  # the first width >= length
         for b, width in enumerate(self.widths):
             members = np.flatnonzero(bucket == b)
-            for start in range(0, len(members), rows):
-                chosen = members[start : start + rows]
-                tokens = np.full((rows, width), self.tokenizer.pad_id, np.int32)
+            for start in range(0, len(members), rows[b]):
+                chosen = members[start : start + rows[b]]
+                tokens = np.full((rows[b], width), self.tokenizer.pad_id, np.int32)
                 for r, i in enumerate(chosen):
                     tokens[r, : len(ids[i])] = ids[i]
                 tokens[len(chosen) :] = tokens[len(chosen) - 1]  # any sentence will do: the rows are dropped
@@ -228,6 +263,11 @@ class Embedder:
     def _collect(members: np.ndarray, vectors: jax.Array, out: np.ndarray, shown: Progress) -> None:
         out[members] = np.asarray(vectors)[: len(members)]
         shown.update(len(members))
+
+    def truncated(self, texts: Sequence[str]) -> np.ndarray:
+        """bool [n]: which sentences have more than ``max_length`` tokens; nothing is embedded or counted."""
+        prefix = self.embedding["prefix"]
+        return np.array([self.tokenizer.encode([prefix + t], self.max_length)[1] > 0 for t in texts], bool)
 
     def _count(self, sentences: int, empty: int, truncated: int) -> None:
         for name, number in (("sentences", sentences), ("empty", empty), ("truncated", truncated)):
@@ -262,7 +302,8 @@ class Embedder:
         return digest.hexdigest()
 
 
-def _check_texts(texts: Sequence[str]) -> None:
+def check_texts(texts: Sequence[str]) -> None:
+    """ValueError naming the first of ``texts`` that is no string of whole characters."""
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"sentence {i} is {text!r:.80} ({type(text).__name__}); encode() wants strings")

@@ -1,8 +1,8 @@
-"""Exact nearest neighbours by inner product, block by block, on whatever device JAX has.
+"""Exact nearest neighbours by inner product, block by block, on whatever devices this process has.
 
 Products are float32 at the highest precision (an accelerator would otherwise round to bfloat16 or TF32), and equal
-scores go to the lowest index (METHODS 5). Both sides are cut into tiles whose shapes depend on the sizes of the problem
-alone, so every score is computed by the same program whatever ``block`` is.
+scores go to the lowest index (METHODS 5). The corpus is cut into tiles whose shapes depend on the sizes of the problem
+alone, and the devices share them, so every score is computed by the same program whatever ``block`` is.
 """
 
 from __future__ import annotations
@@ -12,24 +12,31 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
-QUERY_TILE = 1024
-CORPUS_TILE = 4096
-# Rows of the corpus on the device at a time: 256 MB at 1,024 wide float32.
-BLOCK = 65_536
+from vmsst_jax.retrieval import tiles
+from vmsst_jax.retrieval.vector_checks import bad_row, check_countable, check_rows, check_scores, check_shapes
 
 
-def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
+def top_k(
+    queries: np.ndarray,
+    corpus: np.ndarray,
+    k: int,
+    block: int = tiles.BLOCK,
+    *,
+    select: tiles.Select = tiles.best_of_rows,
+) -> tuple[np.ndarray, np.ndarray]:
     """The k rows of ``corpus`` with the largest inner product, for every query.
 
-    Either side may be a memory map: it is read block by block, and nothing of size n x m is ever held. For cosine,
-    ``normalize`` both sides first.
+    Either side may be a memory map: it is read block by block, and nothing of size n x m is ever held.
+    For cosine, ``normalize`` both sides first. For both directions at once, see ``neighbours.two_way``.
 
     Args:
       queries: [n, D] of any float type.
       corpus: [m, D].
       k: 1 to m.
-      block: rows of the corpus on the device at a time, rounded up to whole tiles. Does not change the answer.
+      block: rows of the corpus on a device at a time, rounded up to whole tiles. Does not change the answer.
+      select: finds the best columns of a tile of products; ``nearest`` has one that may miss some.
 
     Returns:
       (scores float32 [n, k], falling; indices int64 [n, k]). Of equal scores the lowest index comes first.
@@ -38,66 +45,69 @@ def top_k(queries: np.ndarray, corpus: np.ndarray, k: int, block: int = BLOCK) -
       ValueError: shapes that don't match, k outside 1 to m, or a row that holds NaN or infinity or nothing but zeros
         (its position is named).
     """
-    _check_shapes(queries, corpus, k, block)
-    (n, _), (m, _) = queries.shape, corpus.shape
-    _check_rows("queries", queries)
-    query_tile, tile = min(QUERY_TILE, _power_of_two(n)), min(CORPUS_TILE, _power_of_two(m))
-    rows = _rounded_up(-(-m // -(-m // block)), tile)  # as many blocks as asked for, of equal size
+    mesh = tiles.local_mesh()
+    check_shapes(queries, corpus, k)
+    check_countable(len(corpus), block, tiles.TILE, mesh.size)
+    check_rows("queries", queries)
+    n, m = len(queries), len(corpus)
+    query_tile, tile = tiles.side(n), tiles.side(m)
+    here, on_all = tiles.split(mesh), tiles.everywhere(mesh)
     starts = range(0, n, query_tile)
-    best = [(jnp.full((query_tile, k), -jnp.inf), jnp.full((query_tile, k), m, jnp.int32))] * len(starts)
-    bad = before = jnp.int32(m)
-    for offset in range(0, m, rows):
-        vectors = jax.device_put(_block(corpus, offset, rows))
+    nothing = jnp.full((mesh.size, query_tile, k), -jnp.inf), jnp.full((mesh.size, query_tile, k), m, jnp.int32)
+    best = [jax.device_put(nothing, here)] * len(starts)
+    bad = before = jax.device_put(np.full(mesh.size, m, np.int32), here)
+    for offset, rows in tiles.blocks(0, m, tile, block, mesh.size):
+        vectors = jax.device_put(tiles.rows_of(corpus, offset, rows * mesh.size), here)
+        firsts = jax.device_put(offset + rows * np.arange(mesh.size, dtype=np.int32), here)
         for i, start in enumerate(starts):
-            tile_queries = _block(queries, start, query_tile)
-            *best[i], bad = _search_block(
-                tile_queries, vectors, np.int32(offset), np.int32(m), *best[i], bad, tile=tile
+            tile_queries = jax.device_put(tiles.rows_of(queries, start, query_tile), on_all)
+            best[i], bad = _search_block(
+                tile_queries, vectors, firsts, np.int32(m), best[i], bad, tile=tile, mesh=mesh, select=select
             )
             # Dispatch runs ahead of the device; waiting for the tile before keeps at most two blocks there.
             before, _ = bad, before.block_until_ready()
-    if bad < m:
-        raise _bad_row("corpus", int(bad))
-    scores = np.concatenate([np.asarray(s) for s, _ in best])[:n]
-    indices = np.concatenate([np.asarray(ids, np.int64) for _, ids in best])[:n]
-    if not np.isfinite(scores).all():
-        row = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
-        raise ValueError(f"row {row} of queries has a score beyond float32; normalize() the vectors first")
-    return scores, indices
+    if (row := int(np.asarray(bad).min())) < m:
+        raise bad_row("corpus", row)
+    scores, indices = (np.concatenate([np.asarray(b[i]) for b in best], axis=1)[:, :n] for i in (0, 1))
+    scores, indices = tiles.merge_devices(scores, indices)
+    check_scores("queries", scores)
+    return scores, indices.astype(np.int64)
 
 
-@functools.partial(jax.jit, static_argnames="tile")
-def _search_block(queries, vectors, offset, m, scores, indices, bad, *, tile: int):
+@functools.partial(jax.jit, static_argnames=("tile", "mesh", "select"))
+def _search_block(queries, vectors, firsts, m, best, bad, *, tile: int, mesh: Mesh, select: tiles.Select):
     """Merges one block of the corpus into the running best.
 
     Args:
-      queries: [q, D]; vectors: [rows, D], corpus rows ``offset`` and on, those from ``m`` on being padding.
-      scores: [q, k]; indices: [q, k], the best of the rows before ``offset``.
-      bad: the first row so far that is no usable vector; m where all are.
+      queries: [q, D], on all devices.
+      vectors: [devices x rows, D], each device's rows of the corpus from ``firsts`` [devices] on, padding from m on.
+      best: (scores, indices) [devices, q, k], of each device's rows so far.
+      bad: int32 [devices], the first row so far that is no usable vector; m where all are.
 
     Returns:
-      (scores, indices, bad), this block included.
+      (best, bad), this block included.
     """
-    queries = queries.astype(jnp.float32)
 
-    def merge(carry, part):
-        scores, indices, bad = carry
-        start, vectors = part
-        vectors = vectors.astype(jnp.float32)
-        ids = start + jnp.arange(tile, dtype=jnp.int32)
-        peak = jnp.max(jnp.abs(vectors), axis=1)
-        usable = (peak > 0) & (peak < jnp.inf)  # False for NaN too
-        bad = jnp.minimum(bad, jnp.min(jnp.where(usable | (ids >= m), m, ids)))
-        new = jnp.dot(queries, vectors.T, precision="highest", preferred_element_type=jnp.float32)
-        new = jnp.where(new == 0, 0.0, new)  # top_k ranks +0 above -0, which would break a tie by sign
-        new = jnp.where(ids < m, new, -jnp.inf)
-        # top_k puts the earlier position first among equals, and what is in the running best has lower indices.
-        scores, position = jax.lax.top_k(jnp.concatenate([scores, new], axis=1), scores.shape[1])
-        known = jnp.concatenate([indices, jnp.broadcast_to(ids, new.shape)], axis=1)
-        return (scores, jnp.take_along_axis(known, position, axis=1), bad), None
+    def on_device(queries, vectors, first, best, bad):
+        queries, k = queries.astype(jnp.float32), best[0].shape[2]
 
-    tiles = vectors.reshape(-1, tile, vectors.shape[1])
-    starts = offset + tile * jnp.arange(tiles.shape[0], dtype=jnp.int32)
-    return jax.lax.scan(merge, (scores, indices, bad), (starts, tiles))[0]
+        def merge(carry, part):
+            best, bad = carry
+            first, vectors = part
+            vectors = vectors.astype(jnp.float32)
+            ids = first + jnp.arange(tile, dtype=jnp.int32)
+            bad = jnp.minimum(bad, jnp.min(jnp.where(tiles.usable_rows(vectors) | (ids >= m), m, ids)))
+            found, at = select(tiles.products(queries, vectors), m - first, min(k, tile))
+            return (tiles.merge(best, (found, first + at)), bad), None
+
+        parts = vectors.reshape(-1, tile, vectors.shape[1])
+        starts = first + tile * jnp.arange(len(parts), dtype=jnp.int32)
+        (best, bad), _ = jax.lax.scan(merge, ((best[0][0], best[1][0]), bad[0]), (starts, parts))
+        return jax.tree.map(lambda a: a[None], (best, bad))
+
+    split, whole = PartitionSpec(tiles.AXIS), PartitionSpec()
+    specs = {"in_specs": (whole, split, split, split, split), "out_specs": split, "check_vma": False}
+    return jax.shard_map(on_device, mesh=mesh, **specs)(queries, vectors, firsts, best, bad)
 
 
 def normalize(x: np.ndarray) -> np.ndarray:
@@ -105,7 +115,7 @@ def normalize(x: np.ndarray) -> np.ndarray:
     x = np.asarray(x)
     if x.ndim != 2:
         raise ValueError(f"vectors have shape {x.shape}; wanted [rows, width]")
-    _check_rows("vectors", x)
+    check_rows("vectors", x)
     x = (x / np.abs(x).max(axis=1, keepdims=True)).astype(np.float32)  # so that squares neither overflow nor vanish
     x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
     return x
@@ -138,44 +148,3 @@ def retrieval_accuracy(a: np.ndarray, b: np.ndarray, groups_a=None, groups_b=Non
             f"groups have shapes {groups_a.shape} and {groups_b.shape}; wanted {(len(a),)} and {(len(b),)}"
         )
     return float(np.mean(groups_b[nearest(a, b)] == groups_a))
-
-
-def _check_shapes(queries, corpus, k: int, block: int) -> None:
-    if queries.ndim != 2 or corpus.ndim != 2 or queries.shape[1] != corpus.shape[1]:
-        raise ValueError(f"queries {queries.shape} and corpus {corpus.shape}; wanted [n, D] and [m, D] of the same D")
-    if min(*queries.shape, *corpus.shape) < 1:
-        raise ValueError(f"nothing to search: queries {queries.shape}, corpus {corpus.shape}")
-    if not 1 <= k <= len(corpus):
-        raise ValueError(f"k is {k} but the corpus has {len(corpus)} rows; ask for 1 to {len(corpus)} neighbours")
-    if block < 1:
-        raise ValueError(f"block is {block}; wanted at least 1 row")
-    if len(corpus) + CORPUS_TILE + block >= 2**31:
-        raise ValueError(f"the corpus has {len(corpus)} rows, more than 32-bit indices count; search it in parts")
-
-
-def _check_rows(name: str, x: np.ndarray) -> None:
-    for start in range(0, len(x), BLOCK):
-        part = x[start : start + BLOCK]
-        peak = np.maximum(part.max(axis=1), -part.min(axis=1))
-        usable = (peak > 0) & (peak < np.inf)
-        if not usable.all():
-            raise _bad_row(name, start + int(np.argmin(usable)))
-
-
-def _bad_row(name: str, row: int) -> ValueError:
-    return ValueError(f"row {row} of {name} is no usable vector: it holds NaN or infinity, or nothing but zeros")
-
-
-def _block(x: np.ndarray, start: int, rows: int) -> np.ndarray:
-    part = np.asarray(x[start : start + rows])
-    if part.dtype not in (np.float16, np.float32):
-        part = part.astype(np.float32)
-    return part if len(part) == rows else np.concatenate([part, np.zeros((rows - len(part), x.shape[1]), part.dtype)])
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
-def _rounded_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple

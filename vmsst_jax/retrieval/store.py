@@ -17,6 +17,7 @@ import numpy as np
 
 import vmsst_jax
 from vmsst_jax import disk
+from vmsst_jax.retrieval import cache
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
@@ -146,7 +147,8 @@ def _write_rows(embedder: Embedder, text: TextFile, paths: Paths, file: BinaryIO
 def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool, dtype, path: Path) -> np.ndarray:
     """One block's rows as they are stored; brings ``state`` up to date."""
     before = dict(embedder.counts)
-    exact = embedder.encode(lines, batch_size=embedder.batch_size, normalize=normalize)
+    with cache.paused():  # these rows are kept here
+        exact = embedder.encode(lines, normalize=normalize)
     with np.errstate(over="ignore"):
         vectors = exact.astype(dtype)
     if not np.isfinite(vectors).all():

@@ -29,15 +29,10 @@ def parameter_table(params, depth: int = 2) -> str:
 
 
 def stream_facts(stream, opened) -> list[str]:
-    """Global batch, negatives, padding plan and epoch length of one stream."""
-    plan = opened.plan
-    pairs = plan.batch_size * stream.accumulate
-    facts = [f"{pairs} pairs an update" + (f" ({stream.accumulate} micro-batches)" if stream.accumulate > 1 else "")]
+    """What one stream says of its batches and its corpus, and the negatives of an objective on whole batches."""
+    facts = opened.facts()
     if objectives.needs_whole_batch(stream.objective):
-        facts.append(f"{plan.batch_size - 1} negatives for each sentence, from all devices")
-    facts.append(f"sentences padded to {', '.join(map(str, plan.widths))} tokens in equal groups")
-    if opened.pairs is not None:
-        facts.append(f"{opened.pairs:,} pairs, {opened.pairs / pairs:,.1f} steps an epoch")
+        facts.insert(1, f"{opened.negatives} negatives for each sentence, from all devices")
     return facts
 
 

@@ -15,7 +15,10 @@ from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
 from vmsst_jax.disk import write_atomically
+from vmsst_jax.models.ccp import CcpConfig
+from vmsst_jax.models.dual_encoder import DualEncoderConfig
 from vmsst_jax.models.t5 import T5Config
+from vmsst_jax.models.text_encoder import TextEncoderConfig
 from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
 from vmsst_jax.training.context import RunContext
@@ -27,7 +30,9 @@ FREE_BINDINGS = (
     *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
     *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.evaluators", "train.reports", "train.model_dir"),
-    *("OutputOptions.chunk_bytes", "train.mesh", "local_sets.data_dir", "opus.data_root"),
+    *("OutputOptions.chunk_bytes", "model.encoder_chunk", "train.mesh", "local_sets.data_dir", "opus.data_root"),
+    *("local_documents.data_dir", "gnome_help.folder", "DprFiles.files", "XquadFiles.data_dir"),
+    "dual_encoder_model.encoder_chunk",
 )
 
 
@@ -82,6 +87,24 @@ def model(
     return models.build(kind, ModelConfig(t5=t5, num_languages=num_languages, **options))
 
 
+def encoder_model(num_languages: int, *, encoder: TextEncoderConfig = TextEncoderConfig()):
+    """A sentence encoder alone, for ``masked_lm``; it has no use for the language table."""
+    return models.build("encoder", encoder)
+
+
+def ccp_model(num_languages: int, **options):
+    """An encoder in its pre-training by CCP. ``options``: the other fields of ``CcpConfig``, ``encoder`` among them."""
+    return models.build("ccp", CcpConfig(num_languages=num_languages, **options))
+
+
+def dual_encoder_model(num_languages: int, **options):
+    """An encoder for questions and one for passages, without use for the language table.
+
+    ``options``: the fields of ``DualEncoderConfig``.
+    """
+    return models.build("dual_encoder", DualEncoderConfig(**options))
+
+
 def train(
     model_dir: str,
     model: Callable,
@@ -131,7 +154,7 @@ def train(
         stream.data.check(table, sharding.batch_shards(mesh), stream.accumulate)
     vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else tokenizer()
     check_vocabulary(module, vocabulary)
-    embedding = {"pooling": "mean", "layer": None, "normalize": False, "prefix": "", "max_length": max_length}
+    embedding = {**models.pooled_by(module), "normalize": False, "prefix": "", "max_length": max_length}
 
     def fresh():
         init = None
@@ -245,12 +268,17 @@ def keep_files(folder: pathlib.Path, vocabulary: Tokenizer, config_text: str) ->
 
 
 def check_vocabulary(module, vocabulary: Tokenizer) -> None:
-    """The model must have a row for every piece."""
-    size = module.config.t5.vocab_size
-    if vocabulary.vocab_size > size:
+    """The model must have a row for every piece, and read padding as such."""
+    if vocabulary.vocab_size > module.vocab_size:
         raise ValueError(
-            f"the vocabulary has {vocabulary.vocab_size} pieces and the model rows for {size}: "
-            f"set T5Config.vocab_size to at least {vocabulary.vocab_size}, or give the vocabulary that fits"
+            f"the vocabulary has {vocabulary.vocab_size} pieces and the model rows for {module.vocab_size}: set "
+            f"T5Config.vocab_size (BertConfig.vocab_size) to at least {vocabulary.vocab_size}, or give the vocabulary "
+            "that fits"
+        )
+    if vocabulary.pad_id != (pad_id := getattr(module, "pad_id", 0)):
+        raise ValueError(
+            f"the vocabulary pads with {vocabulary.pad_id}, the model with {pad_id}: set BertConfig.pad_id to "
+            f"{vocabulary.pad_id}, or give the vocabulary that fits"
         )
 
 

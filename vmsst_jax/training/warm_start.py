@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vmsst_jax.sharding import path_of
-from vmsst_jax.training import checkpoint, state, t5_start
+from vmsst_jax.training import checkpoint, encoder_start, state, t5_start
 
 # Tables with a row per language: copied row by row, by language code.
 LANGUAGE_TABLES = ("language_tags/embedding", "decoder_tags/embedding")
@@ -22,7 +23,7 @@ def initial_state(module, optimizer, seed: int, mesh, init=None):
 
 
 def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str] = ()):
-    """The function (params) -> params that takes over the parameters of the run, or of the imported T5, at ``path``.
+    """The function (params) -> params that takes over the parameters of the run, or the imported model, at ``path``.
 
     Raises ValueError if that run's vocabulary is another one; see ``copy_parameters`` for names and shapes.
     """
@@ -30,24 +31,29 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
     if source.tokenizer.sha256 != tokenizer.sha256:
         raise ValueError(
             f"{source.directory} was trained with another vocabulary (sha256 {source.tokenizer.sha256[:12]}..., this "
-            f"run's is {tokenizer.sha256[:12]}...): its token embeddings mean other pieces. Use that run's "
-            "tokenizer.model by sentencepiece_file.path"
+            f"run's is {tokenizer.sha256[:12]}...): its token embeddings mean other pieces. Use that run's own by "
+            "train.tokenizer = @checkpoint_tokenizer and checkpoint_tokenizer.path"
         )
 
     kind, backbone = source.host["model"]["kind"], source.host["model"]["config"].get("backbone")
-    if kind == "encoder" and backbone != "t5":
-        raise ValueError(f"{source.directory} is a {backbone} encoder: only a T5's parameters fit this model's stacks")
 
     def init(params):
         given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source.params)}
         flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
-        if kind == "encoder":
+        allowed = list(allow_missing)
+        if kind in encoder_start.ENCODERS and encoder_start.takes_encoders(flat):
+            given = encoder_start.parameters(kind, source.params, flat)
+            allowed += [] if kind == "ccp" else [encoder_start.HEAD]
+        elif kind == "encoder" and backbone == "t5":
             given = t5_start.parameters(source.params["backbone"], flat, tokenizer.vocab_size)
+        elif kind in encoder_start.ENCODERS:
+            what = {"encoder": f"{backbone} encoder", "ccp": "CCP model", "dual_encoder": "dual encoder"}[kind]
+            raise ValueError(f"{source.directory} is a {what}: only a T5's parameters fit this model's stacks")
         for name in LANGUAGE_TABLES:
             # Of another width, a table is left to copy_parameters, which lists everything that does not fit.
             if name in given and name in flat and given[name].shape[1:] == flat[name].shape[1:]:
                 given[name] = rows_by_code(flat[name], given[name], languages.codes, source.languages.codes)
-        return copy_parameters(params, given, allow_missing, str(source.directory))
+        return copy_parameters(params, given, allowed, str(source.directory))
 
     return init
 
@@ -84,6 +90,9 @@ def copy_parameters(params, given: dict, allow_missing: Sequence[str], origin: s
 
     def pick(path, leaf):
         name = "/".join(path_of(path))
-        return jax.device_put(given[name].astype(leaf.dtype), leaf.sharding) if name in copied else leaf
+        if name not in copied:
+            return leaf
+        # A copy: several leaves may start from one array, and the step gives each leaf's buffer away (donation).
+        return jax.device_put(jnp.array(given[name], leaf.dtype), leaf.sharding)
 
     return jax.tree_util.tree_map_with_path(pick, params)

@@ -1,0 +1,105 @@
+"""Registers small sets of one folder as documents: four tasks, and their mixture `local_documents`.
+
+The setting `local_documents.data_dir` names the folder. Each task reads a folder in there
+
+    bible_documents   bible_gospels_acts/`<code>.tsv`  key `BOOK ch:v`, text; a chapter is a document
+    quran_documents   quran/`quran.<code>.tsv`         chapter, verse, text; a chapter is a document
+    python_documents  python_docs/`en-<code>.tsv`      page, position, English, translation; each a paragraph
+    ntrex_documents   ntrex/`newstest2019-*.<c>.txt`   one sentence a line, their documents in DOCUMENT_IDS.tsv
+
+in every language whose file is there and isn't empty, under plain codes (`zh-cn`, `zho_Hans` -> zh). A tenth of the
+documents is the "validation" split, by a hash of their keys: the same documents in all languages. The English of
+python_docs is that of its largest file. Importing this module opens no file.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+
+import gin
+import seqio
+
+from vmsst_jax.data.document_files import Document, documents_of, keyed, labelled
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, is_held_out
+from vmsst_jax.tasks import documents, tables
+
+HELD_OUT = 0.1
+# NTREX's names of languages (ISO 639-3) -> plain codes.
+NTREX = {
+    **{"arb": "ar", "ben": "bn", "ces": "cs", "deu": "de", "ell": "el", "eng": "en", "est": "et", "fin": "fi"},
+    **{"fra": "fr", "heb": "he", "hin": "hi", "ind": "id", "ita": "it", "jpn": "ja", "kat": "ka", "kor": "ko"},
+    **{"nld": "nl", "pol": "pl", "por": "pt", "rus": "ru", "spa": "es", "swa": "sw", "tam": "ta", "tha": "th"},
+    **{"tur": "tr", "vie": "vi", "zho": "zh"},
+}
+# Task -> (folder, pattern of its files, its first group the language).
+SETS = {
+    "bible_documents": ("bible_gospels_acts", r"([a-z]{2,3})\.tsv"),
+    "quran_documents": ("quran", r"quran\.([a-z]{2,3})\.tsv"),
+    "python_documents": ("python_docs", r"en-([a-z]{2,3})(?:-[a-z]+)?\.tsv"),
+    "ntrex_documents": ("ntrex", r"newstest2019-(?:ref|src)\.([a-z]{3})(?:_Hans)?\.txt"),
+}
+
+
+@gin.configurable("local_documents", module="tasks")
+def settings(data_dir: str | None = None) -> dict:
+    """Where the sets lie; bound as `local_documents.data_dir`."""
+    return {"data_dir": data_dir}
+
+
+@gin.register("languages", module="tasks.local_documents")
+def languages(names: tuple[str, ...] = tuple(SETS)) -> tuple[str, ...]:
+    """The codes of the sets `names`, English first; reads only file names.
+
+    In a recipe: `@local_documents.languages()`.
+    """
+    codes = {code for name in names for code, _ in _files(name)}
+    return ("en", *sorted(codes - {"en"}))
+
+
+def _files(name: str) -> list[tuple[str, LineFile]]:
+    """(plain language code, file) of the set `name`, sorted by path."""
+    folder = tables.under_root(settings()["data_dir"], SETS[name][0], "local_documents.data_dir")
+    found = []
+    for file in sorted(os.listdir(folder)):
+        path = os.path.join(folder, file)
+        if (match := re.fullmatch(SETS[name][1], file)) and os.path.getsize(path):
+            found.append((NTREX.get(match[1], match[1]), LineFile(path)))
+    if not found:
+        raise CorpusError(f"{folder}: no file named {SETS[name][1]} with text in it")
+    return found
+
+
+def read(name: str) -> Iterator[tuple[str, Document]]:
+    """Yields (split, document) of the set `name`.
+
+    Raises:
+      CorpusError: no data folder is bound, or a file is missing, empty or malformed.
+    """
+    files = _files(name)
+    for lang, file in files:
+        if name == "bible_documents":
+            rows = keyed(file, lang, pattern=r"(.+):\d+")
+        elif name == "quran_documents":
+            rows = keyed(file, lang, text=2)
+        elif name == "python_documents":
+            rows = keyed(file, lang, text=3, layout="paragraphs")
+        else:
+            rows = labelled(file, LineFile(os.path.join(os.path.dirname(file.path), "DOCUMENT_IDS.tsv")), lang)
+        yield from _with_split(file, rows)
+    if name == "python_documents":
+        largest = max((file for _, file in files), key=LineFile.size)
+        yield from _with_split(largest, keyed(largest, "en", text=2, layout="paragraphs"))
+
+
+def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
+    for document in documents_of(file, rows, "error"):
+        yield VALIDATION if is_held_out(document.key, HELD_OUT) else TRAIN, document
+
+
+def _register() -> None:
+    for name in SETS:
+        documents.add_task(name, lambda name=name: read(name), (TRAIN, VALIDATION))
+    seqio.MixtureRegistry.add("local_documents", [(name, 1.0) for name in SETS])
+
+
+_register()

@@ -1,0 +1,82 @@
+"""The sets of documents that ship: GNOME's help and a data folder's four sets, on small made-up files."""
+
+import pytest
+
+from vmsst_jax.data import registered
+from vmsst_jax.data.text_pairs import CorpusError, is_held_out
+
+PAGE = '<page xmlns="http://projectmallard.org/1.0/"><title>{0}</title><p>The first. The second.</p></page>'
+
+
+def rows(name, split="train"):
+    return list(registered.examples_of(name, split, fields=registered.DOCUMENT))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    from vmsst_jax.tasks import gnome_help, local_documents  # noqa: F401  (they register their tasks)
+
+    def put(path, text):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    for code in ("en", "mlf"):
+        lines = (f"MRK {c}:{v}\t{code} {c} {v}\n" for c in range(30) for v in range(2))
+        put(f"bible_gospels_acts/{code}.tsv", "".join(lines))
+        put(f"quran/quran.{code}.tsv", "".join(f"{c}\t1\t{code} a\n{c}\t2\t{code} b\n" for c in range(30)))
+    for code, pages in (("zh-cn", 30), ("fr", 12), ("id", 0)):
+        lines = (f"page{p}\t{i}\tEnglish {p}. Two.\t{code} {p}. Two.\n" for p in range(pages) for i in range(2))
+        put(f"python_docs/en-{code}.tsv", "".join(lines))
+    put("ntrex/DOCUMENT_IDS.tsv", "".join(f"d{i // 2}\n" for i in range(60)))
+    for name in ("src.eng", "ref.zho_Hans", "ref.arb"):
+        put(f"ntrex/newstest2019-{name}.txt", "".join(f"{name} {i}\n" for i in range(60)))
+    for locale, pages in (("C", 30), ("de", 30)):
+        for p in range(pages):
+            put(f"help/{locale}/gnome-help/p{p}.page", PAGE.format(f"{locale} {p}"))
+    return tmp_path
+
+
+def test_four_sets_of_a_folder(folder, gin_bindings):
+    from vmsst_jax.tasks import local_documents
+
+    gin_bindings(f'local_documents.data_dir = "{folder}"')
+    assert local_documents.languages() == ("en", "ar", "fr", "mlf", "zh")
+    held = {c for c in range(30) if is_held_out(f"MRK {c}", 0.1)}
+    bible = rows("bible_documents")
+    assert len(bible) == 2 * (30 - len(held)) and bible[0]["text"] in {f"en {c} 0\nen {c} 1" for c in range(30)}
+    assert {r["lang"] for r in rows("quran_documents")} == {"en", "mlf"}
+    python = rows("python_documents") + rows("python_documents", "validation")
+    assert {(r["lang"], r["text"]) for r in python} == {
+        *(("zh", f"zh-cn {p}.\nTwo.\nzh-cn {p}.\nTwo.") for p in range(30)),
+        *(("fr", f"fr {p}.\nTwo.\nfr {p}.\nTwo.") for p in range(12)),
+        *(("en", f"English {p}.\nTwo.\nEnglish {p}.\nTwo.") for p in range(30)),
+    }
+    news = rows("ntrex_documents") + rows("ntrex_documents", "validation")
+    assert {r["lang"] for r in news} == {"en", "zh", "ar"} and len(news) == 90
+    assert {r["lang"] for r in rows("local_documents")} == {"en", "ar", "fr", "mlf", "zh"}
+
+
+def test_help_pages(folder, gin_bindings):
+    from vmsst_jax.tasks import gnome_help
+
+    gin_bindings(
+        f'gnome_help.folder = "{folder}/help"',
+        'gnome_help.manuals = ["gnome-help"]',
+        'gnome_help.languages = ["de", "en"]',
+    )
+    assert gnome_help.languages() == ("en", "de")
+    train, held = rows("gnome_help"), rows("gnome_help", "validation")
+    assert len(train) + len(held) == 60
+    assert {r["text"] for r in held if r["lang"] == "de"} == {
+        f"de {p}" for p in range(30) if is_held_out(f"gnome-help/p{p}", 0.1)
+    }
+
+
+def test_a_missing_folder(tmp_path, gin_bindings):
+    from vmsst_jax.tasks import gnome_help, local_documents  # noqa: F401
+
+    gin_bindings(f'gnome_help.folder = "{tmp_path}"')
+    with pytest.raises(CorpusError, match="no pages of gnome-help, system-admin-guide.*apt-get download"):
+        rows("gnome_help")
+    with pytest.raises(CorpusError, match="no data root: bind local_documents.data_dir"):
+        rows("quran_documents")

@@ -1,0 +1,122 @@
+"""The command with a stand-in model."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vmsst_jax import calibrate, command, embed, search
+from vmsst_jax.retrieval import embedders
+from vmsst_jax.retrieval.calibration import Calibration
+
+WORDS = [f"{a}{b}{c}" for a in "abcdef" for b in "ghijkl" for c in "mnopqr"]
+
+
+class Letters:
+    """Embeds a sentence by the letters in it; capitals, the other language, lie elsewhere."""
+
+    languages, counts = SimpleNamespace(codes=("en", "de")), {"sentences": 0, "empty": 0, "truncated": 0}
+    embedding, dim, source = {"normalize": False}, 6, {"kind": "letters"}
+    batch_size = max_length = None
+
+    def encode(self, texts, batch_size=None, normalize=False, progress=False, *, language=None):
+        places = np.array([[ord(c) % 6 for c in text.lower()[:3]] for text in texts])
+        vectors = np.zeros((len(texts), 6), np.float32)
+        for position, weight in enumerate((3.0, 2.0, 1.0)):
+            vectors[np.arange(len(texts)), places[:, position]] += weight
+        return vectors + 5 * np.array([text.isupper() for text in texts])[:, None]
+
+    def describe(self):
+        return {**self.source, "layer": None, "pooling": "mean", "dim": 6}
+
+    def fingerprint(self):
+        return "abc"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(embedders, "load", lambda **options: Letters())
+    (tmp_path / "en.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    (tmp_path / "de.txt").write_text("\n".join(w.upper() for w in WORDS[::-1]), encoding="utf-8")
+    (tmp_path / "few.txt").write_text("eins\nzwei\n", encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text("".join(f"{w.upper()}\t{w}\n" for w in WORDS), encoding="utf-8")
+
+    def run(*flags, samples="de=de.txt,en=en.txt"):
+        argv = ["--checkpoint=model", "--cache_dir=cache", f"--samples={samples}", "--output=cal.npz", *flags]
+        try:
+            command.run(calibrate.NAME, calibrate.main, argv)
+        except SystemExit as stopped:
+            return stopped.code
+        return 0
+
+    return run
+
+
+def test_fits_prints_and_draws(run, tmp_path, capsys):
+    assert run("--picture=cal.svg", "--pairs=pairs.tsv", "--rounds=2", "--mutual", "--scale=var") == 0
+    out = capsys.readouterr().out
+    assert "de: 216 different sentences in the 216 lines of de.txt" in out
+    for stage in ("start", "round 1", "round 2"):
+        assert f"de -> en, {stage}: mean cosine " in out
+    assert "written to cal.npz: shift, scale, rotate of de, en" in out and "drawn in cal.svg" in out
+    fitted = Calibration.load(tmp_path / "cal.npz")
+    assert fitted.model["fingerprint"] == "abc" and fitted.pivot == "en"
+    assert fitted.settings["scale"] == "var" and fitted.settings["rotation"]["mutual"]
+    assert "de and en, as embedded" in (tmp_path / "cal.svg").read_text("utf-8")
+    translated = [fitted.apply(Letters().encode(texts), c) for texts, c in ((["AGM"], "de"), (["agm"], "en"))]
+    np.testing.assert_allclose(*translated, atol=1e-3)
+    assert run() == 2
+    assert "cal.npz exists; use --overwrite" in capsys.readouterr().err
+    assert run("--overwrite", "--steps=shift") == 0
+    assert Calibration.load(tmp_path / "cal.npz").steps == ("shift",)
+
+
+def test_adversarial(run, tmp_path, capsys):
+    assert run("--rotation=adversarial", "--epochs=1", "--epoch_size=64", "--rounds=1") == 0
+    assert "epoch 1, step 2 of 2: discriminator's loss" in capsys.readouterr().out
+    assert Calibration.load(tmp_path / "cal.npz").settings["rotation"]["adversarial"]["epoch_size"] == 64
+
+
+@pytest.mark.parametrize(
+    "samples, flags, message",
+    [
+        ("de=few.txt,en=en.txt", (), "few.txt has 2 different sentences of de; wanted at least 100"),
+        ("de=de.txt", (), "the samples are of de and every language is rotated onto en, which has none"),
+        ("de=de.txt,en=en.txt", ("--pivot=fr",), "rotated onto fr, which has none"),
+        ("de.txt", (), "--samples has 'de.txt'; wanted CODE=FILE"),
+        ("de=de.txt,de=en.txt", (), "--samples names de twice, de.txt and en.txt"),
+        ("de=de.txt,en=nowhere.txt", (), "nowhere.txt does not exist"),
+        ("de=de.txt,en=en.txt", ("--steps=rotate",), "steps are 'rotate'; wanted the first of shift,scale,rotate"),
+        ("de=de.txt,en=en.txt", ("--picture=a.svg",), "--picture and --pairs go together"),
+        ("de=de.txt,en=en.txt", ("--picture=a.gif", "--pairs=pairs.tsv"), "ends in .svg, .png, .pdf"),
+        ("de=de.txt,fr=de.txt,en=en.txt", ("--picture=a.svg", "--pairs=pairs.tsv"), "one of de, fr"),
+    ],
+)
+def test_bad_input(run, tmp_path, capsys, samples, flags, message):
+    assert run(*flags, samples=samples) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("vmsst_jax.calibrate: error: ") and message in err and err.count("\n") == 1
+    assert not (tmp_path / "cal.npz").exists()
+
+
+def test_other_commands_ask_for_the_language(run):
+    with pytest.raises(ValueError, match="say with --language which the input is in"):
+        embed.main(["--checkpoint=m", "--input=de.txt", "--output=de.npy", "--calibration=cal.npz"])
+    with pytest.raises(ValueError, match="say with --language and --query_language"):
+        search.main(["--checkpoint=m", "--corpus=en.txt", "--calibration=cal.npz", "--language=en"])
+
+
+def test_search_with_a_calibration(run, capsys):
+    assert run() == 0
+    flags = ["--checkpoint=m", "--corpus=en.txt", "--query=AGM", "--top_k=1", "--cache_dir=cache"]
+    calibrated = ["--calibration=cal.npz", "--language=eng", "--query_language=deu"]
+    search.main([*flags, *calibrated, "--calibration_steps=shift,scale"])
+    assert "1.0000  line 1: agm" in capsys.readouterr().out
+
+
+def test_embed_with_a_calibration(run, tmp_path):
+    assert run() == 0
+    embed.main(["--checkpoint=m", "--input=de.txt", "--output=de.npy", "--calibration=cal.npz", "--language=de"])
+    expected = Calibration.load(tmp_path / "cal.npz").apply(Letters().encode([w.upper() for w in WORDS[::-1]]), "de")
+    np.testing.assert_allclose(np.load(tmp_path / "de.npy"), expected, atol=1e-6)

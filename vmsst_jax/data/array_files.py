@@ -1,0 +1,135 @@
+"""Folders of flat arrays: one ``.npy`` file each and a ``meta.json``, written as they grow, read memory-mapped."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from vmsst_jax import disk
+
+
+def room(folder: str | os.PathLike | None):
+    """A context in which a full disk is reported as ``disk.writing`` does; without a folder there is none to fill."""
+    return contextlib.nullcontext() if folder is None else disk.writing(folder)
+
+
+class MemorySink:
+    """Gathers blocks of arrays in memory: name -> type."""
+
+    def __init__(self, dtypes: dict[str, np.dtype]):
+        self._parts: dict[str, list] = {name: [] for name in dtypes}
+        self._dtypes = dtypes
+
+    def add(self, block: dict[str, np.ndarray]) -> None:
+        """Appends one block, an array for each name."""
+        for name, dtype in self._dtypes.items():
+            self._parts[name].append(block[name].astype(dtype))
+
+    def finish(self, meta: dict) -> dict[str, np.ndarray]:
+        """The whole arrays."""
+        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+
+    def discard(self) -> None:
+        """Forgets everything."""
+        self._parts.clear()
+
+
+class FolderSink:
+    """Appends blocks to `.npy` files in a hidden folder beside the wanted one, renamed to it at the end.
+
+    A `.npy` header written for an empty array has room for any length (NumPy pads it on purpose), so the sizes are
+    filled in at the end and the corpus is never held in memory.
+    """
+
+    def __init__(self, dtypes: dict[str, np.dtype], folder: Path):
+        if folder.exists():
+            raise FileExistsError(f"{folder} exists: open it as a cache, or remove it to build it anew.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+        self._dtypes = dtypes
+        self._sizes = dict.fromkeys(dtypes, 0)
+        self._files: dict = {}
+        try:
+            for name in dtypes:
+                self._files[name] = open(self._partial / f"{name}.npy", "wb")
+                self._write_header(name)
+        except OSError:
+            self.discard()
+            raise
+
+    def _write_header(self, name: str) -> None:
+        header = {"descr": self._dtypes[name].str, "fortran_order": False, "shape": (self._sizes[name],)}
+        np.lib.format.write_array_header_1_0(self._files[name], header)
+
+    def add(self, block: dict[str, np.ndarray]) -> None:
+        """Appends one block, an array for each name."""
+        for name, dtype in self._dtypes.items():
+            self._files[name].write(block[name].astype(dtype).tobytes())
+            self._sizes[name] += len(block[name])
+
+    def finish(self, meta: dict) -> None:
+        """Completes the files and gives the folder its name."""
+        for name, file in self._files.items():
+            file.seek(0)
+            self._write_header(name)
+            file.close()
+        (self._partial / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        os.chmod(self._partial, 0o755)  # mkdtemp's folders are private; a cache is to be shared like any other folder
+        self._partial.rename(self._folder)
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        for file in self._files.values():
+            with contextlib.suppress(OSError):  # closing writes what is left, and the disk may be full
+                file.close()
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+
+def open_arrays(folder: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """Maps one array per name of ``sizes``; ValueError where a file is missing, damaged or of another length."""
+    arrays = {}
+    for name, size in sizes.items():
+        path = folder / f"{name}.npy"
+        try:
+            # A plain view of the map: np.memmap's own indexing is several times slower.
+            arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} is missing or damaged ({error}): build the cache anew.") from None
+        if arrays[name].shape != (size,):
+            raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
+    return arrays
+
+
+def read_meta(folder: Path, wanted: int, fields: dict[str, type]) -> dict:
+    """The contents of ``meta.json``; ValueError if it is damaged, of a format other than ``wanted``, or lacks a field.
+
+    Args:
+      fields: name -> type of what must be in there, "format" among them.
+    """
+    try:
+        meta = json.loads((folder / "meta.json").read_text("utf-8"))
+        if not isinstance(meta, dict):
+            raise ValueError(f"a JSON {type(meta).__name__}, wanted an object")
+        if "format" in meta and meta["format"] != wanted:
+            raise ValueError(f"cache format {meta['format']}, wanted {wanted}")
+        wrong = [name for name, kind in fields.items() if not isinstance(meta.get(name), kind)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} missing or of another type")
+    except ValueError as error:
+        what = f"{folder / 'meta.json'} is damaged or of another version ({error})"
+        raise ValueError(f"{what}: remove the folder {folder} and build the cache anew.") from None
+    return meta
+
+
+def check_tokenizer(folder: Path, meta: dict, sha256: str) -> None:
+    """ValueError unless the folder's ``meta["tokenizer_sha256"]`` is this tokenizer's."""
+    if meta["tokenizer_sha256"] != sha256:
+        raise ValueError(
+            f"{folder} was built with the tokenizer {meta['tokenizer_sha256'][:12]}..., this run has "
+            f"{sha256[:12]}... (sha256): use that tokenizer, or build the cache anew in another folder."
+        )

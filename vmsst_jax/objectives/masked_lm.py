@@ -1,0 +1,64 @@
+"""Masked language modelling on blocks of text (METHODS 3.5)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from vmsst_jax.objectives.masking import mask_tokens
+
+
+def masked_lm(
+    model,
+    batch,
+    step,
+    key,
+    train: bool,
+    *,
+    mask_id: int = 250_001,
+    special_ids: tuple[int, ...] = (0, 1, 2, 3),
+    vocab_size: int | None = None,
+    rate: float = 0.15,
+    chunk_bytes: int = 2**26,
+):
+    """Mean negative log-likelihood of the hidden tokens, on a model with ``masked_nll``. The defaults are XLM-R's.
+
+    Args:
+      batch: {"tokens": int32 [B, L], ...}.
+      mask_id, special_ids, rate: see ``masking.mask_tokens``.
+      vocab_size: random replacements are drawn below it; None takes the model's rows.
+      chunk_bytes: how much one chunk's float32 logits may take on one device.
+    Returns:
+      (loss, metrics); ``masked_share`` is that of all positions which had to be predicted.
+    """
+    tokens = batch["tokens"]
+    vocab_size = model.vocab_size if vocab_size is None else vocab_size
+    inputs, positions, ids, weights = mask_tokens(
+        key, tokens, mask_id=mask_id, vocab_size=vocab_size, special_ids=special_ids, rate=rate
+    )
+    hidden = weights > 0
+    count = jnp.maximum(hidden.sum(), 1).astype(jnp.float32)
+    row_weights = jnp.full(tokens.shape[0], 1.0) / count
+    loss, _ = model.masked_nll(
+        inputs, positions, jnp.where(hidden, ids, 0), row_weights, deterministic=not train, chunk_bytes=chunk_bytes
+    )
+    return loss, {"masked_lm": loss, "masked_share": count / tokens.size}
+
+
+masked_lm.needs = ("masked_nll",)
+
+
+def _check(module, options) -> None:
+    """ValueError where the model can't predict tokens, or has no row for the mask."""
+    if not module.has_mlm_head:
+        raise ValueError(
+            "the objective masked_lm needs a masked language model head, and the model's encoder has none: set "
+            "BertConfig.mlm_head to 'dense' (a T5 backbone can't have one)"
+        )
+    if options["mask_id"] >= module.vocab_size:
+        raise ValueError(
+            f"masked_lm.mask_id is {options['mask_id']}, and the model has {module.vocab_size} rows: give the "
+            "vocabulary's mask piece, or BertConfig.vocab_size a row for it"
+        )
+
+
+masked_lm.check = _check
