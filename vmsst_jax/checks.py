@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 
 
 def whole(name: str, value, least: int = 1) -> None:
@@ -20,6 +21,19 @@ def number(name: str, value, least: float = 0.0, *, below: float = math.inf) -> 
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not least <= value < below:
         end = "or more" if below == math.inf else f"or more and below {below:g}"
         raise ValueError(f"{name} is {value!r}; wanted a number of {least:g} {end}")
+
+
+def patterns(name: str, values) -> None:
+    """Raises ValueError unless ``values`` is a sequence of regular expressions."""
+    if isinstance(values, str):
+        raise ValueError(f"{name} is {values!r}; wanted regular expressions in brackets, as in ('head/.*',)")
+    for value in values:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(
+                f"{name}: {value!r} is no regular expression ({error}); put \\ before a character that stands for itself"
+            ) from None
 
 
 def positive(name: str, value) -> None:

@@ -45,10 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument("--overwrite", action="store_true", help="replace a folder that this command wrote")
     args = flags.parse_args(argv)
 
-    from vmsst_jax import runtime
+    from vmsst_jax import checks, runtime
     from vmsst_jax.conversion import read, write
     from vmsst_jax.conversion.model import Settings
 
+    checks.patterns("--allow_missing", args.allow_missing)
     write.check_output(args.output, args.overwrite, args.input)
     runtime.start()
     settings = Settings(

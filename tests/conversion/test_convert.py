@@ -87,6 +87,8 @@ def test_unmatched_names_are_an_error_unless_allowed(bert_folder, bert_state, tm
     more = save_folder(tmp_path / "more", config, bert_state | {"adapter.weight": np.ones(3)}, bert_tokenizer)
     with pytest.raises(ValueError, match=r"adapter\.weight: found, but unknown here"):
         run(more, tmp_path / "own")
+    with pytest.raises(ValueError, match=r"--allow_missing: '\(' is no regular expression"):
+        run(more, tmp_path / "own", "--allow_missing=(")
     run(more, tmp_path / "own", "--allow_missing=adapter.*")
     lacking = {n: a for n, a in bert_state.items() if n != "encoder.layer.1.output.dense.bias"}
     less = save_folder(tmp_path / "less", config, lacking, bert_tokenizer)

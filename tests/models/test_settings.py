@@ -16,7 +16,7 @@ SIZES = [
     *((T5Config, name) for name in ("vocab_size", "embed_dim", "num_heads", "head_dim", "mlp_dim")),
     *((T5Config, name) for name in ("relative_buckets", "relative_max_distance")),
     *((BertConfig, name) for name in ("vocab_size", "embed_dim", "num_heads", "mlp_dim", "max_positions")),
-    *((ModelConfig, "num_languages"), (OutputOptions, "chunk_bytes"), (DenseOptions, "features")),
+    *((ModelConfig, "num_languages"), (DenseOptions, "features")),
 ]
 
 
@@ -53,3 +53,9 @@ def test_other_settings(config, options, message):
 
 def test_no_layers_are_a_model():
     assert dataclasses.asdict(T5Config(decoder_layers=0, dropout=0))["decoder_layers"] == 0
+
+
+def test_the_output_layer_chooses_its_slices_or_is_told():
+    assert OutputOptions().chunk_bytes is None
+    with pytest.raises(ValueError, match=r"OutputOptions.chunk_bytes is 0; wanted a whole number of \d+ or more"):
+        OutputOptions(chunk_bytes=0)

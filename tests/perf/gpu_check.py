@@ -104,11 +104,11 @@ class Check:
 
         args = output_layer.arguments(64, 32, self.t5.embed_dim, self.t5.vocab_size)
         programs = {
-            name: output_layer.compiled(loss, args)
-            for name, loss in (("plain", output_layer.plain), ("chunked", output_layer.chunked(256)))
+            "plain": output_layer.compiled(output_layer.plain, output_layer.for_plain(*args)),
+            "chunked": output_layer.compiled(output_layer.chunked(256), args),
         }
-        times = timing.take_turns({n: (lambda p=p: p(*args)) for n, (p, _) in programs.items()}, 5)
-        return {n: {"seconds": min(times[n]), "temporaries_mb": programs[n][1]} for n in programs}
+        times = timing.take_turns({name: call for name, (call, _) in programs.items()}, 5)
+        return {name: {"seconds": min(times[name]), "temporaries_mb": programs[name][1]} for name in programs}
 
     def embedding(self) -> dict:
         """Sentences of 32 tokens a second through the 24-layer semantic encoder, 512 at a time."""

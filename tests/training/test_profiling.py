@@ -42,7 +42,7 @@ def test_one_device_is_measured(recipe, tmp_path):
     assert counts["optimizer"] == nbytes(real.opt_state) == pytest.approx(2 * counts["parameters"], rel=1e-3)
     stream = found["streams"]["parallel"]
     assert (stream["examples"], stream["tokens"], stream["dtype"]) == (32, 2 * 16 * (4 + 8), "float32")
-    assert stream["flops"]["executed"] == pytest.approx(stream["flops"]["model"], rel=0.01)
+    assert 1 < stream["flops"]["executed"] / stream["flops"]["model"] < 1.1  # the output layer's logits are made twice
     assert stream["measured"]["examples_per_second"] == pytest.approx(32 / stream["measured"]["seconds"])
     assert stream["memory"]["arguments"] > counts["parameters"] + counts["optimizer"]
     assert list((tmp_path / "trace").rglob("*.pb"))

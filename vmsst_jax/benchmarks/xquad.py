@@ -104,7 +104,7 @@ def evaluate(
             "languages": len(sides),
         },
         "split": "all" if articles is None else f"articles {articles[0]} to {articles[1] - 1}",
-        "direction": DIRECTIONS,
+        "direction": [f"{name}: {what}" for name, what in DIRECTIONS.items()],
         "scoring": (
             f"this project's own protocol: {similarity}, accuracy of the single nearest paragraph of one language, "
             "paragraphs embedded without their titles"

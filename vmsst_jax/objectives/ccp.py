@@ -103,7 +103,8 @@ def anchor_loss(u, temperature, bank_log_sum=-jnp.inf, bank_top=-jnp.inf):
     neighbour = (jnp.arange(2 * pairs) + pairs) % (2 * pairs)
     positive = jnp.take_along_axis(logits, neighbour[None, :, None], axis=2)[..., 0]
     total = jnp.logaddexp(jax.nn.logsumexp(logits, axis=2), bank_log_sum)
-    right = (logits.argmax(axis=2) == neighbour) & (positive > bank_top)
+    others = jnp.where(jnp.arange(2 * pairs) == neighbour[:, None], -jnp.inf, logits).max(axis=2)
+    right = positive > jnp.maximum(others, bank_top)  # a draw is none: where all vectors have collapsed, this is 0
     return (total - positive).mean(), right.mean(dtype=jnp.float32)
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vmsst_jax import checks
 from vmsst_jax.sharding import path_of
 from vmsst_jax.training import checkpoint, encoder_start, state, t5_start
 
@@ -39,7 +40,8 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
 
     def init(params):
         given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source.params)}
-        flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
+        checks.patterns("train.init_allow_missing", allow_missing)
+    flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
         allowed = list(allow_missing)
         if kind in encoder_start.ENCODERS and encoder_start.takes_encoders(flat):
             given = encoder_start.parameters(kind, source.params, flat)
