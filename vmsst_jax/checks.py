@@ -32,7 +32,7 @@ def patterns(name: str, values) -> None:
             re.compile(value)
         except re.error as error:
             raise ValueError(
-                f"{name}: {value!r} is no regular expression ({error}); put \\ before a character that stands for itself"
+                f"{name}: {value!r} is no regular expression ({error}); put \\ before what stands for itself"
             ) from None
 
 

@@ -12,7 +12,7 @@ FILE = "results.json"
 
 
 def default_output(embedder: Embedder, benchmark: str) -> Path:
-    """MODEL_DIR/evaluations/BENCHMARK/step_STEP of a model that was loaded from a checkpoint; ValueError for another."""
+    """MODEL_DIR/evaluations/BENCHMARK/step_STEP of a model loaded from a checkpoint; ValueError for another."""
     if "step" not in embedder.source:
         raise ValueError("only a checkpoint has a folder of its own; say with --output where the results are to go")
     steps = Path(embedder.source["directory"]).parent

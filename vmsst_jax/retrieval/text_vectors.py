@@ -42,9 +42,7 @@ def load(
         embed_file(embedder, text, file, normalize=True, overwrite=True, progress=progress)
         vectors = np.load(file, mmap_mode="r")
     if vectors.shape != (text.rows, embedder.dim):
-        raise ValueError(
-            f"{file} holds {vectors.shape}, wanted {(text.rows, embedder.dim)}; remove it and start again"
-        )
+        raise ValueError(f"{file} holds {vectors.shape}, wanted {(text.rows, embedder.dim)}; remove it and start again")
     return vectors
 
 

@@ -40,8 +40,7 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
 
     def init(params):
         given = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(source.params)}
-        checks.patterns("train.init_allow_missing", allow_missing)
-    flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
+        flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
         allowed = list(allow_missing)
         if kind in encoder_start.ENCODERS and encoder_start.takes_encoders(flat):
             given = encoder_start.parameters(kind, source.params, flat)
@@ -75,6 +74,7 @@ def copy_parameters(params, given: dict, allow_missing: Sequence[str], origin: s
     Names that only one side has, or that differ in shape, must match one of ``allow_missing`` (regular expressions for
     the whole name); what only ``params`` has keeps its value. Raises ValueError that lists what does not match.
     """
+    checks.patterns("train.init_allow_missing", allow_missing)
     flat = {"/".join(path_of(p)): leaf for p, leaf in jax.tree_util.tree_leaves_with_path(params)}
     copied = {n for n in flat if n in given and given[n].shape == flat[n].shape}
     problems = []
