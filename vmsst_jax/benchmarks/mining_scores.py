@@ -18,6 +18,8 @@ from vmsst_jax.retrieval.neighbours import two_way
 COSINE = "cosine F1"
 SCORES = (COSINE, "precision", "recall", "oracle", "F1")
 NUMBERS = ("threshold",)
+# Products up to which a search takes but seconds, and shows no progress.
+QUICK = 10**9
 # Points of a precision-recall curve that are kept.
 CURVE_POINTS = 100
 
@@ -103,7 +105,7 @@ def candidates(
     if not any(sides[0][a] in ids[0] and sides[1][b] in ids[1] for a, b in gold):
         raise ValueError(f"{contents.files[2]}: the sentences of every pair are there several times; none can be found")
     x, y = (vectors.of(code, side) for code, side in zip(languages, texts, strict=True))
-    neighbours, mined = two_way(x, y, k, progress=True), {}
+    neighbours, mined = two_way(x, y, k, progress=len(x) * len(y) > QUICK), {}
     for margin in dict.fromkeys(margins):
         pairs = margin_pairs(neighbours, margin)
         named = [
