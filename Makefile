@@ -11,7 +11,7 @@ quickstart: $(VENV)/quickstart.done
 	$(BIN)/python -m vmsst_jax.train --gin_file=quickstart.gin
 
 test: $(VENV)/test.done
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not parity and not browser"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not parity and not browser"
 
 # The live comparison with PyTorch and transformers, which `make test` replaces by stored arrays.
 test-parity: $(VENV)/parity.done

@@ -1,5 +1,7 @@
 """Encoders in chunks: the loss of the whole batch, and its gradient, in a part of the memory."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -10,13 +12,17 @@ from vmsst_jax.objectives.vmsst import vmsst_contrastive
 from vmsst_jax.training.step import loss_function
 
 
+# These programs run once: compiling them without optimisation takes half the time.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
 def gradient(module, objective):
     loss = loss_function(module, objective, True)
 
     def value(params, batch):
         return loss(params, {}, batch, 3, jax.random.key(1))[0]
 
-    return jax.jit(jax.value_and_grad(value))
+    return jit(jax.value_and_grad(value))
 
 
 def assert_close(actual, expected):

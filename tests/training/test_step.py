@@ -18,6 +18,8 @@ from vmsst_jax.training.checkpoint import Checkpoints
 from vmsst_jax.training.logging import Log
 from vmsst_jax.training.step import compiled_step, loss_function, train_step
 
+# These programs run once: compiling them without optimisation takes half the time.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 MESHES = ((8, 1, 1), (4, 2, 1), (2, 2, 2))
 OBJECTIVES = {
     "contrastive": ("contrastive", functools.partial(contrastive, sim="cosine", scale=10.0)),
@@ -35,11 +37,13 @@ def test_loss_and_gradients_are_the_same_on_every_mesh(tiny_model, make_batch, n
     grad = jax.value_and_grad(loss_function(module, objective, train=True), has_aux=True)
     key = jax.random.key(3)
     results = []
-    for shape in ((1, 1, 1), *MESHES):
+    # What these two have in common with VMSST is tried on its meshes.
+    meshes = MESHES[-1:] if name in ("bitranslation", "vmsst_contrastive") else MESHES
+    for shape in ((1, 1, 1), *meshes):
         mesh = sharding.make_mesh(*shape, devices=jax.devices()[: np.prod(shape)])
         fresh = state.make_state(module, optax.sgd(1.0), 0, mesh)
         with jax.set_mesh(mesh):
-            value = jax.jit(grad)(fresh.params, {}, sharding.put_batch(batch, mesh), jnp.int32(5), key)
+            value = jit(grad)(fresh.params, {}, sharding.put_batch(batch, mesh), jnp.int32(5), key)
         results.append(jax.device_get(value))
     (want, _), want_grads = results[0]
     for (got, _), grads in results[1:]:
