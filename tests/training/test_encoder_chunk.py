@@ -11,7 +11,6 @@ from vmsst_jax.objectives.contrastive import contrastive
 from vmsst_jax.objectives.vmsst import vmsst_contrastive
 from vmsst_jax.training.step import loss_function
 
-
 # These programs run once: compiling them without optimisation takes half the time.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
