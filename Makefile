@@ -5,10 +5,16 @@ BIN = $(VENV)/bin
 # The tested versions are for 3.11; other Pythons resolve from the ranges in pyproject.toml.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: quickstart test test-page test-parity lint bench clean
+.PHONY: quickstart evidence-smoke test test-page test-parity lint bench clean
 
 quickstart: $(VENV)/quickstart.done
 	$(BIN)/python -m vmsst_jax.train --gin_file=quickstart.gin
+
+# A corner of the experiments in gin/experiments/, resumed where it was stopped. DATA_DIR=DIR, a folder with tatoeba, adds
+# that to what is scored.
+evidence-smoke: $(VENV)/quickstart.done
+	JAX_COMPILATION_CACHE_DIR=.cache/jax $(BIN)/python -m vmsst_jax.experiment --gin_file=experiments/smoke.gin \
+	  $(if $(DATA_DIR),--gin.DATA_DIR='"$(DATA_DIR)"')
 
 test: $(VENV)/test.done
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not parity and not browser"

@@ -1,6 +1,7 @@
 """Registers small parallel sets of one folder, English on one side: four tasks, and their mixture `local_sets`.
 
-The setting `local_sets.data_dir` names the folder. Each task is a folder of its name in there, and reads
+The setting `local_sets.data_dir` names the folder, and `local_sets.languages` the codes that are read if not all are.
+Each task is a folder of its name in there, and reads
 
     bible_gospels_acts  `<code>.tsv`        key, text; verses with the same key are a pair
     quran               `quran.<code>.tsv`  chapter, verse, text; likewise
@@ -16,7 +17,7 @@ opens no file.
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import gin
 import seqio
@@ -75,9 +76,9 @@ SETS = {
 
 
 @gin.configurable("local_sets", module="tasks")
-def settings(data_dir: str | None = None) -> dict:
-    """Where the sets lie; bound as `local_sets.data_dir`."""
-    return {"data_dir": data_dir}
+def settings(data_dir: str | None = None, languages: Sequence[str] | None = None) -> dict:
+    """Where the sets lie and which languages are wanted beside English; bound as `local_sets.data_dir` and so on."""
+    return {"data_dir": data_dir, "languages": languages}
 
 
 @gin.register("languages", module="tasks.local_sets")
@@ -113,8 +114,9 @@ def _example(name: str, code: str, source: str, target: str) -> dict:
 
 
 def _files(name: str) -> list[tuple[str, str]]:
-    """(plain language code, path) of the files of the set `name`, sorted by path."""
+    """(plain language code, path) of the files of the set `name` in the languages wanted, sorted by path."""
     folder = tables.under_root(settings()["data_dir"], name, "local_sets.data_dir")
+    wanted = settings()["languages"]
     before, after = SETS[name][:2]
     found = []
     for file in sorted(os.listdir(folder)):
@@ -123,7 +125,16 @@ def _files(name: str) -> list[tuple[str, str]]:
             found.append((match[1], os.path.join(folder, file)))
     if not found:
         raise CorpusError(f"{folder}: no file named {before}<language>{after} with text in it")
-    return found
+    if wanted is None:
+        return found
+    chosen = [(code, path) for code, path in found if code in ("en", *wanted)]
+    if {code for code, _ in chosen} <= {"en"}:
+        codes = ", ".join(sorted({code for code, _ in found} - {"en"}))
+        raise CorpusError(
+            f"{folder} has none of local_sets.languages, {', '.join(wanted)}; wanted one of {codes}, since every "
+            "set has a part in the mixture"
+        )
+    return chosen
 
 
 def _size(task: seqio.Task) -> int:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vmsst_jax import calibrate, command, embed, search
+from vmsst_jax import calibrate, command, embed, evaluate, mine, search
 from vmsst_jax.retrieval import embedders
 from vmsst_jax.retrieval.calibration import Calibration
 
@@ -100,11 +100,48 @@ def test_bad_input(run, tmp_path, capsys, samples, flags, message):
     assert not (tmp_path / "cal.npz").exists()
 
 
-def test_other_commands_ask_for_the_language(run):
-    with pytest.raises(ValueError, match="say with --language which the input is in"):
-        embed.main(["--checkpoint=m", "--input=de.txt", "--output=de.npy", "--calibration=cal.npz"])
-    with pytest.raises(ValueError, match="say with --language and --query_language"):
-        search.main(["--checkpoint=m", "--corpus=en.txt", "--calibration=cal.npz", "--language=en"])
+def test_other_commands_ask_for_the_language_before_they_load_a_model(run, monkeypatch):
+    assert run("--steps=shift") == 0
+
+    def load(**options):
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr(embedders, "load", load)
+    flags = {
+        embed: ["--input=de.txt", "--output=de.npy"],
+        search: ["--corpus=en.txt"],
+        mine: ["--source=de.txt", "--target=en.txt", "--output=mined.tsv"],
+        evaluate: ["--benchmark=tatoeba", "--data_dir=.", "--output=out"],
+    }
+
+    def fails(module, match, *more, calibration="cal.npz", error=ValueError):
+        given = ["--checkpoint=m", f"--calibration={calibration}"] if calibration else ["--checkpoint=m"]
+        with pytest.raises(error, match=match):
+            module.main([*given, *flags[module], *more])
+
+    fails(embed, "say with --language which it is: cal.npz has de, en")
+    fails(search, "say with --query_language which it is: cal.npz has de, en", "--language=en")
+    fails(mine, "say with --source_language and --target_language which it is: cal.npz has de, en")
+    fails(mine, "say with --target_language", "--source_language=de")
+    both = ("--source_language=deu", "--target_language=fr")
+    fails(mine, r"--target_language: the calibration has no language 'fr', only de, en.*\(cal.npz\)", *both)
+    fails(mine, "no calibration that they are for", *both, calibration=None)
+    fails(embed, "--language: the calibration has no language 'fr', only de, en", "--language=fr")
+    fails(search, "no calibration that they are for", "--language=de", calibration=None)
+    for module in flags:
+        fails(module, "there is no file other.npz", calibration="other.npz", error=FileNotFoundError)
+        fails(module, "steps are 'shift,scale'; wanted the first of shift ", "--calibration_steps=shift,scale")
+    fails(evaluate, "no calibration that they are for", "--calibration_steps=shift", calibration=None)
+
+
+def test_mine_with_a_calibration(run, tmp_path):
+    assert run("--steps=shift") == 0
+    flags = ["--checkpoint=m", "--source=de.txt", "--target=en.txt", "--output=mined.tsv", "--cache_dir=cache"]
+    mine.main([*flags, "--calibration=cal.npz", "--source_language=de", "--target_language=en", "--margin=absolute"])
+    rows = [line.split("\t") for line in (tmp_path / "mined.tsv").read_text().splitlines()]
+    # Other words of the same letters modulo 6 have the same vectors.
+    assert len(rows) > 100 and all(float(row[0]) == pytest.approx(1, abs=1e-5) for row in rows[:20])
+    assert all([ord(c) % 6 for c in a.lower()] == [ord(c) % 6 for c in b] for *_, a, b in rows[:20])
 
 
 def test_search_with_a_calibration(run, capsys):

@@ -57,8 +57,11 @@ def test_flag_types():
             convert(text)
 
 
-@pytest.mark.parametrize("name", ["embed", "search", "evaluate"])
-def test_help_loads_nothing_heavy(name):
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [("embed", "checkpoint"), ("search", "checkpoint"), ("evaluate", "checkpoint"), ("experiment", "only")],
+)
+def test_help_loads_nothing_heavy(name, flag):
     program = f"""
 import sys
 from vmsst_jax import {name}
@@ -68,4 +71,4 @@ finally:
     assert not {{"jax", "flax", "tensorflow", "orbax"}} & set(sys.modules), "heavy import"
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert shown.returncode == 0 and "--checkpoint" in shown.stdout, shown.stderr
+    assert shown.returncode == 0 and f"--{flag}" in shown.stdout, shown.stderr

@@ -67,7 +67,7 @@ def test_the_next_recipe_starts_afresh():
         ("MODEL_DIR", "binding 'MODEL_DIR': can't be read"),
         ("LANGUAGES = ['en'", "a bracket or quotation mark is never closed"),
         ("adafactor.schedule = @constant()", "Ambiguous selector 'constant'"),
-        ("Rhythm.steps = 0", "Rhythm.steps is 0; wanted a whole number of at least 1"),
+        ("Rhythm.steps = -1", "Rhythm.steps is -1; wanted a whole number of at least 0"),
         ("train.optimizer = @adamw()", "nothing binds adamw.schedule"),
         ("TASK_MODULES = 'gettext'", "TASK_MODULES is 'gettext'; wanted a list of module names"),
         (

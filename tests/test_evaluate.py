@@ -8,7 +8,7 @@ import pytest
 
 from vmsst_jax import command, evaluate
 from vmsst_jax.benchmarks import html_report
-from vmsst_jax.retrieval import embedder
+from vmsst_jax.retrieval import calibration_fit, embedder
 
 
 class Letters:
@@ -16,6 +16,7 @@ class Letters:
 
     languages = SimpleNamespace(codes=("en", "de"))
     dim, batch_size, max_length = 26, 1, None
+    embedding = {"normalize": False}
 
     def __init__(self, directory):
         self.source = {"directory": str(directory / "checkpoints" / "9"), "step": 9}
@@ -89,6 +90,23 @@ def test_prints_a_table_and_writes_results(run, tmp_path, capsys, pages):
     assert "6 vectors found, 0 computed" in capsys.readouterr().out
     assert run("--overwrite", "--no_cache") == 0
     assert "vectors found" not in capsys.readouterr().out
+
+
+def test_results_of_other_settings_lie_elsewhere(run, tmp_path):
+    rows = np.concatenate([np.eye(26, dtype=np.float32)] * 5)
+    fitted = calibration_fit.fit({"deu": rows, "eng": rows}, steps=("shift", "scale"), model={"fingerprint": "abc"})
+    fitted.save(tmp_path / "cal.npz")
+    calibrated = (f"--calibration={tmp_path / 'cal.npz'}",)
+    for flags, folder in (
+        ((), "step_9"),
+        (("--layer=3", "--prefix=query: ", "--batch_size=2"), "step_9,layer=3,prefix=query"),
+        (("--layer=0", "--pooling=cls", "--max_length=8"), "step_9,max_length=8,pooling=cls,layer=0"),
+        (calibrated, "step_9,calibrated=shift_scale"),
+        ((*calibrated, "--calibration_steps=shift", "--layer=0"), "step_9,layer=0,calibrated=shift"),
+    ):
+        assert run(*flags) == 0
+        assert (tmp_path / "model" / "evaluations" / "tatoeba" / folder / "results.json").exists(), folder
+        assert run(*flags) == 2  # and are not replaced
 
 
 def test_an_existing_result_is_kept(run, tmp_path, capsys):

@@ -15,11 +15,11 @@ from vmsst_jax import config, models, objectives
 from vmsst_jax.training import schedules
 
 FOLDER = pathlib.Path(__file__).parents[1] / "gin"
-OTHERS = ("include", "evaluate")  # parts of recipes, and recipes that train nothing
+OTHERS = ("include", "evaluate", "experiments")  # parts of recipes, and recipes that train nothing
 RECIPES = sorted(
     f.relative_to(FOLDER).as_posix()
     for f in FOLDER.rglob("*.gin")
-    if f.parent.name not in OTHERS and not f.name.startswith(("ccp", "dpr"))  # have tests of their own
+    if f.parent.name not in OTHERS and not f.name.startswith(("ccp", "dpr", "mlm", "tlm", "umt"))  # have tests of their own
 )
 PAPER = [name for name in RECIPES if not name.startswith(("quickstart", "small"))]
 

@@ -19,9 +19,11 @@ FLOORS = [
     {"training"},
     {"conversion"},
     {"retrieval"},
+    {"translation"},
     {"benchmarks"},
+    {"experiments"},
     {"config", "tasks"},  # config registers parts of every floor; tasks are loaded by name
-    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine"},
+    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine", "translate", "experiment"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
 # The package's own __init__ offers `load`; tasks have a test of their own.

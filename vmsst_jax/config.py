@@ -25,7 +25,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 # What recipes can be for, and a recipe for each.
 TRAIN = "vmsst_jax.training.run.train"
 EVALUATE = "vmsst_jax.benchmarks.grid.evaluate"
-EXAMPLES = {TRAIN: "quickstart.gin", EVALUATE: "evaluate/all.gin"}
+EXPERIMENT = "vmsst_jax.experiments.matrix.experiment"
+EXAMPLES = {TRAIN: "quickstart.gin", EVALUATE: "evaluate/all.gin", EXPERIMENT: "experiments/smoke.gin"}
 # Macros that are read here, before any recipe could refer to them.
 FREE_MACROS = ("TASK_MODULES",)
 # What recipes include isn't a recipe by itself.
@@ -69,17 +70,21 @@ def short_bindings(arguments: Sequence[str]) -> list[str]:
 def register() -> None:
     """Registers every configurable of the library, once."""
     from vmsst_jax import objectives, sharding
-    from vmsst_jax.benchmarks import grid, in_training, passage_ranks
-    from vmsst_jax.data import documents, parallel, question_files, question_passages
+    from vmsst_jax.benchmarks import context_retrieval, grid, in_training, passage_ranks
+    from vmsst_jax.data import documents, noise, parallel, question_files, question_passages, tlm, translation
     from vmsst_jax.data.tokenizer import Tokenizer
+    from vmsst_jax.data.tokenizer_xlm import xlm_bpe_files
     from vmsst_jax.data.tokenizer_xlmr import XlmrTokenizer
-    from vmsst_jax.models import bert, output_layer, t5
+    from vmsst_jax.experiments import matrix
+    from vmsst_jax.models import bert, generation, output_layer, t5
     from vmsst_jax.models.ccp import CcpConfig
     from vmsst_jax.models.dual_encoder import DualEncoderConfig
     from vmsst_jax.models.text_encoder import TextEncoderConfig
     from vmsst_jax.models.vmsst import ModelConfig
     from vmsst_jax.objectives import bitranslation, ccp, contrastive, dual_encoder, masked_lm, vmsst
+    from vmsst_jax.objectives import translation as translating
     from vmsst_jax.training import encoder_start, loop, optimizers, run, schedules, validation
+    from vmsst_jax.translation import bleu
 
     _spell_out(run.model, ModelConfig)
     _spell_out(run.ccp_model, CcpConfig)
@@ -91,21 +96,26 @@ def register() -> None:
     for item in (
         *(t5.T5Config, output_layer.OutputOptions, run.model),
         *(bert.BertConfig, TextEncoderConfig, run.encoder_model, run.ccp_model, run.dual_encoder_model),
+        *(run.translation_model, generation.Decoding, bleu.Bleu, bleu.BleuReport, noise.Noise),
+        *(xlm_bpe_files, tlm.TlmText, translation.NoisyText, translation.RoundTripText, translation.TranslationText),
         *(encoder_start.checkpoint_bert, encoder_start.checkpoint_tokenizer),
         *(optimizers.adafactor, optimizers.adamw, optimizers.adam),
         *(schedules.warmup_rsqrt, schedules.warmup_linear, schedules.constant, schedules.inverse_sqrt),
+        schedules.piecewise_linear,
         *(parallel.ParallelText, parallel.sentencepiece_file, parallel.train_sentencepiece),
         *(documents.Documents, documents.MaskedText, documents.train_xlmr_sentencepiece),
         *(question_files.DprFiles, question_files.XquadFiles, question_passages.QuestionPassages),
         *(question_passages.train_question_sentencepiece, passage_ranks.PassageRanks, passage_ranks.PassageRanksReport),
         *(validation.ValidationLoss, in_training.HeldOut, in_training.HeldOutReport, in_training.LatentUse),
+        *(context_retrieval.ContextRetrieval, context_retrieval.ContextRetrievalReport),
         *(loop.Rhythm, run.Stream, run.Saving, run.train, sharding.make_mesh),
-        grid.evaluate,
+        *(grid.evaluate, matrix.experiment),
     ):
         gin.external_configurable(item, module=item.__module__)
     for function in (
         *(vmsst.vmsst, vmsst.vmsst_contrastive, bitranslation.bitranslation, contrastive.contrastive),
         *(ccp.ccp, masked_lm.masked_lm, dual_encoder.dual_encoder),
+        *(translating.translation, translating.back_translation),
     ):
         gin.external_configurable(objectives.configured(function), module=function.__module__)
 
@@ -127,18 +137,36 @@ def configure(
 ) -> functools.partial:
     """Parses recipes and bindings and returns ``target`` with its arguments, ready to be called.
 
-    ``target`` is ``TRAIN`` or ``EVALUATE``. The arguments are evaluated, not run: ``.keywords`` of what comes back
-    shows what a recipe means, for instance ``.keywords["streams"][0].data.batch_size`` or
+    ``target`` is ``TRAIN``, ``EVALUATE`` or ``EXPERIMENT``. The arguments are evaluated, not run: ``.keywords`` of
+    what comes back shows what a recipe means, for instance ``.keywords["streams"][0].data.batch_size`` or
     ``.keywords["model"](num_languages)``, the module.
 
     ``TASK_MODULES`` (a list of module names) is found first and its modules imported, so that what they register can be
     bound in the same recipe. Raises ValueError with what was found and the closest known names for an unknown recipe,
     configurable, parameter, macro or module.
     """
+    text = resolved(recipes, bindings, search_paths, target)
+    function = pkgutil.resolve_name(target)
+    with _gin_errors(bindings):
+        gin.finalize()
+        arguments = gin.get_bindings(target)
+    parameters = inspect.signature(function).parameters.values()
+    if missing := sorted({p.name for p in parameters if p.default is p.empty} - arguments.keys()):
+        names = ", ".join(f"{function.__name__}.{name}" for name in missing)
+        raise ValueError(
+            f"{', '.join(recipes)}: nothing binds {names}; include a whole recipe, as in include "
+            f'"{EXAMPLES[target]}", and change what differs'
+        )
+    return functools.partial(function, **arguments, config_text=text)
+
+
+def resolved(
+    recipes: Sequence[str], bindings: Sequence[str], search_paths: Sequence[str] = (), target: str = TRAIN
+) -> str:
+    """Parses recipes and bindings: every binding that holds, as gin prints it. Raises what ``configure`` says."""
     if not recipes:
         raise ValueError(f"no recipe given: name one, as in --gin_file={EXAMPLES[target]}")
     register()
-    function = pkgutil.resolve_name(target)
     _folders[:] = recipe_folders(search_paths)
     files = [str(find_recipe(name, _folders)) for name in recipes]
     gin.clear_config()
@@ -151,17 +179,7 @@ def configure(
     given = [binding.split("=")[0].strip() for binding in bindings]
     _check_macros(text, given, _texts(parsed))
     _check_effect(text, given, target)
-    with _gin_errors(bindings):
-        gin.finalize()
-        arguments = gin.get_bindings(target)
-    parameters = inspect.signature(function).parameters.values()
-    if missing := sorted({p.name for p in parameters if p.default is p.empty} - arguments.keys()):
-        names = ", ".join(f"{function.__name__}.{name}" for name in missing)
-        raise ValueError(
-            f"{', '.join(recipes)}: nothing binds {names}; include a whole recipe, as in include "
-            f'"{EXAMPLES[target]}", and change what differs'
-        )
-    return functools.partial(function, **arguments, config_text=text)
+    return text
 
 
 def import_tasks(name: str):

@@ -8,7 +8,8 @@ import fcntl
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -34,24 +35,47 @@ def open_locked(path: str | os.PathLike) -> BinaryIO:
     return file
 
 
-def write_atomically(path: str | os.PathLike, contents: bytes) -> None:
-    """Puts ``contents`` at ``path`` through a draft beside it, so that a kill at any moment leaves the old or the new.
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike, *, alone: bool = False) -> Iterator[BinaryIO]:
+    """A file to write what is to lie at ``path``: a draft beside it, so that a kill at any moment leaves the old or the
+    new, whole.
 
-    A file that has these contents already is left alone.
+    Args:
+      alone: nobody else writes there at the same time, so that what a killed writer left is written over.
     """
     path = pathlib.Path(path)
-    if path.is_file() and path.read_bytes() == contents:
-        return
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = path.with_name(f".{path.name}{'' if alone else f'.{uuid.uuid4().hex}'}.new")
     try:
         with open(draft, "wb") as file:
-            file.write(contents)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: str | os.PathLike, contents: bytes) -> None:
+    """Puts ``contents`` at ``path`` as ``replacing`` does. A file that has these contents already is left alone."""
+    path = pathlib.Path(path)
+    if path.is_file() and path.read_bytes() == contents:
+        return
+    with replacing(path) as file:
+        file.write(contents)
+
+
+def check_place(path: str | os.PathLike, endings: Sequence[str], what: str = "output") -> pathlib.Path:
+    """The path of a file to be written, to be called before anything slow.
+
+    Raises ValueError where its name ends otherwise, FileNotFoundError where its folder does not exist.
+    """
+    path = pathlib.Path(path)
+    if path.suffix not in endings:
+        raise ValueError(f"the {what} is {path}; wanted a name that ends in {', '.join(endings)}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into; make it first")
+    return path
 
 
 @contextlib.contextmanager

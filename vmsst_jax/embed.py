@@ -27,13 +27,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     command.add_calibration_flags(flags)
     flags.add_argument("--language", metavar="CODE", help="of the input, for the calibration")
     args = flags.parse_args(argv)
-    if args.calibration and not args.language:
-        raise ValueError("a calibration treats every language differently; say with --language which the input is in")
 
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import calibration, embedders, store
 
     store.check_output(args.output, args.input, args.overwrite)
+    calibration.check(args.calibration, args.calibration_steps, {"--language": args.language})
     text = store.scan(args.input)
     runtime.start()
     model = embedders.load(**command.model_options(args))

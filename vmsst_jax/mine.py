@@ -28,10 +28,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check(flags, args)
 
     from vmsst_jax import runtime
-    from vmsst_jax.retrieval import mining_files
+    from vmsst_jax.retrieval import calibration, mining_files
 
     inputs = (args.source, args.target, args.source_vectors, args.target_vectors)
     mining_files.check_output(args.output, inputs, args.overwrite)
+    languages = {f"--{side}_language": getattr(args, f"{side}_language") for side in ("source", "target")}
+    calibration.check(args.calibration, args.calibration_steps, languages)
     runtime.start()
     source, target = _sides(args)
     about = mining_files.mine(

@@ -27,14 +27,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = flags.parse_args(argv)
     if args.query is not None and not args.query.strip():
         raise ValueError("--query is empty; give a sentence")
-    if args.calibration and not (args.language and args.query_language):
-        raise ValueError(
-            "a calibration treats every language differently; say with --language and --query_language which they are"
-        )
 
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import calibration, embedders, text_search
 
+    languages = {"--language": args.language, "--query_language": args.query_language}
+    calibration.check(args.calibration, args.calibration_steps, languages)
     runtime.start()
     model = embedders.load(**command.model_options(args))
     corpus, queries = (

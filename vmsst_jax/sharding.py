@@ -90,6 +90,12 @@ def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
     return PartitionSpec(*(BATCH_AXES if i == axis else None for i in range(ndim)))
 
 
+def platform() -> str:
+    """What is being compiled for, "cpu", "gpu" or "tpu": the mesh that is set says it, whose devices need not be here."""
+    device = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
+    return jax.default_backend() if device is None else device.platform
+
+
 def slot_shards(mesh=None) -> int:
     """Over how many devices a memory bank's slots are split: all of the mesh; without one, as in ``batch_shards``."""
     mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh

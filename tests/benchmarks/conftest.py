@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from vmsst_jax.retrieval.vector_checks import BadVector
+
 
 class TextVectors:
     """Embeds a text by ``vectors`` where it is listed, else by random numbers that depend on the text alone."""
@@ -68,6 +70,22 @@ class Letters:
 
     def fingerprint(self):
         return f"letters {self.embedding['prefix']}"
+
+
+class Broken(Letters):
+    """Has no vector for texts that hold "zz"."""
+
+    def encode(self, texts, **options):
+        for row, text in enumerate(texts):
+            if "zz" in text:
+                raise BadVector("no vector", row)
+        return super().encode(texts, **options)
+
+
+@pytest.fixture(scope="session")
+def broken():
+    """The class ``Broken``."""
+    return Broken
 
 
 @pytest.fixture(scope="session")

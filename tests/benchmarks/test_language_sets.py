@@ -1,7 +1,7 @@
 import pytest
 
 from vmsst_jax.benchmarks import language_sets
-from vmsst_jax.benchmarks.language_codes import canonical
+from vmsst_jax.language_codes import canonical
 
 FOUND = "ara cmn deu fra lvs nob pes zsm".split()
 

@@ -39,6 +39,12 @@ def test_scores_by_hand(data, letters):
     assert suite.folder("mkqa_matching") == "mkqa"
 
 
+def test_a_question_without_a_vector_is_named(data, broken):
+    write(data / "mkqa.tr.tsv", {**TURKISH, "9": "zz"})
+    with pytest.raises(ValueError, match="mkqa.tr.tsv, question 9: no vector"):
+        mkqa_matching.evaluate(broken(), data)
+
+
 def test_splits_and_languages(data, letters):
     result = mkqa_matching.evaluate(letters(), data, split="dev", languages=["tr", "en"])
     assert list(result["per_language"]) == ["tr"] and result["data"]["questions"] == 2

@@ -93,6 +93,17 @@ def test_topics_as_anserini_has_them(data, tmp_path):
     assert list(mrtydi.find_languages(data, "test")) == ["ko"]
 
 
+def test_texts_without_a_vector_are_named(data, broken, tmp_path):
+    topics, docs = data / "sw" / "topic.test.tsv", data / "sw" / "collection" / "docs.jsonl"
+    texts = topics.read_text().splitlines()
+    topics.write_text("".join(f"{line} zz\n" if line.startswith("6\t") else f"{line}\n" for line in texts))
+    with pytest.raises(ValueError, match="topic.test.tsv, query 6: no vector"):
+        mrtydi.evaluate(broken(), data, languages=["sw"], embeddings_dir=tmp_path / "vectors")
+    docs.write_text(docs.read_text().replace('"contents": "', '"contents": "zz', 1))
+    with pytest.raises(ValueError, match="docs.jsonl, line 1: no vector"):
+        mrtydi.evaluate(broken(), data, languages=["sw"], embeddings_dir=tmp_path / "vectors")
+
+
 def test_bad_data(data, letters, tmp_path):
     def fails(match, error=ValueError, **options):
         with pytest.raises(error, match=match):
@@ -106,7 +117,7 @@ def test_bad_data(data, letters, tmp_path):
     fails("docs.jsonl, line 6: malformed JSON")
     docs.write_text("".join(lines.splitlines(keepends=True)[:99]))
     qrels.write_text("0 Q0 0#0 1\n")
-    fails("k is 100 but the corpus has 99 rows")
+    fails("docs.jsonl holds 99 passages, but each question is to find 100")
     docs.write_text(lines)
     qrels.write_text("0 Q0 0#0 1\n3 Q0 1#1 1\n")
     fails(r"qrels.test.txt, line 2: the passage 1#1 and 0 others are not in .*docs.jsonl; qrels and passages")

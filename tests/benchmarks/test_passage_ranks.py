@@ -95,10 +95,14 @@ def test_report(run, data):
         "query_encoder": run.untrained()["passage_encoder"],
         "passage_encoder": run.untrained()["passage_encoder"],
     }
-    text = PassageRanksReport(PassageRanks(data))(run, types.SimpleNamespace(params=swapped))
+    text, scores = PassageRanksReport(PassageRanks(data))(run, types.SimpleNamespace(params=swapped))
     assert "the right passage of 9 questions among 11, by dot" in text
     rows = dict(line.split(maxsplit=1) for line in text.splitlines()[2:])
     assert rows["trained"] != rows["untrained"]
+    for name in ("trained", "untrained"):
+        prefix = "" if name == "trained" else "untrained_"
+        accuracy, mrr, rank = (scores[f"{prefix}passage_{which}"] for which in ("accuracy", "mrr", "mean_rank"))
+        assert rows[name].split() == [f"{100 * accuracy:.1f}", f"{100 * mrr:.1f}", f"{rank:.1f}"]
 
 
 def test_ranks_with_ties():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vmsst_jax.benchmarks import question_retrieval, suite
+from vmsst_jax.benchmarks import checksums, question_retrieval, suite
 from vmsst_jax.benchmarks.question_retrieval import is_right, normalize_answer, open_base
 
 
@@ -87,6 +87,28 @@ def test_scores_by_hand(data, letters, tmp_path):
     assert len(model.asked) == 2  # the base was there
 
 
+def test_the_checksum_is_over_the_files_that_are_read(data):
+    write_mkqa(data)
+    (data / "other").mkdir()
+    (data / "other" / "huge.bin").write_text("never read")
+    read = suite.files("question_retrieval", data, {})
+    assert [path.relative_to(data).as_posix() for path in read] == [
+        "nq_open/NQ-open.dev.tsv", "mkqa/mkqa.jsonl", "paq/a.jsonl", "paq/b.jsonl",
+    ]  # fmt: skip
+    before = checksums.folder(data, read)
+    (data / "other" / "huge.bin").write_text("changed")
+    (data / "nq_open" / "NQ-open.train.tsv").write_text("not read either")
+    assert checksums.folder(data, suite.files("question_retrieval", data, {})) == before
+    assert len(suite.files("question_retrieval", data, {"mkqa_file": "x", "base": "paq/a.jsonl", "dtype": "x"})) == 2
+    (data / "paq" / "a.jsonl").write_text('{"question": "x", "answer": "y"}\n')
+    assert checksums.folder(data, read) != before
+    with pytest.raises(FileNotFoundError, match="there is no .*wiki"):
+        suite.files("question_retrieval", data, {"base": "wiki"})
+    with pytest.raises(FileNotFoundError, match="holds no questions"):
+        suite.files("question_retrieval", data / "other", {})
+    assert suite.files("tatoeba", data, {}) is None
+
+
 def test_ties_go_to_the_first_question(data, letters, tmp_path):
     (data / "paq" / "0.jsonl").write_text('{"question": "hh", "answer": ["nobody"]}\n')
     scores = question_retrieval.evaluate(letters(), data, embeddings_dir=tmp_path / "vectors")["per_language"]
@@ -101,6 +123,24 @@ def test_lists_as_python_and_json_write_them(data, letters, tmp_path):
         letters(), data, base="base.tsv", nq="nq_open/NQ-open.dev.tsv", embeddings_dir=tmp_path / "vectors"
     )
     assert result["per_language"]["NQ"]["accuracy"] == 0.25
+
+
+def test_texts_without_a_vector_are_named(data, broken, tmp_path):
+    def fails(match, **options):
+        with pytest.raises(ValueError, match=match):
+            question_retrieval.evaluate(broken(), data, embeddings_dir=tmp_path / "vectors", **options)
+
+    with open(data / "nq_open" / "NQ-open.dev.tsv", "a") as file:
+        file.write('zz\t["x"]\n')
+    fails("NQ-open.dev.tsv, line 5: no vector")
+    with open(data / "paq" / "b.jsonl", "a") as file:
+        file.write('{"question": "zz", "answer": ["x"]}\n')
+    fails("b.jsonl, line 4: no vector", shard_rows=4)
+    write_mkqa(data)
+    mkqa_file = data / "mkqa" / "mkqa.jsonl"
+    mkqa_file.write_text(mkqa_file.read_text().replace('"aab"', '"zz"'))
+    fails("mkqa.jsonl, line 1: no vector", languages=["fi"], base="paq/a.jsonl")
+    fails("a.jsonl has 2 records, and ScaNN needs at least 16", index="scann", base="paq/a.jsonl")
 
 
 def test_bad_data(data, letters, tmp_path):

@@ -1,10 +1,16 @@
 """Questions and passages may go through two models or behind two prefixes, and a result says so."""
 
+import inspect
+import typing
+
 import numpy as np
 import pytest
 
-from vmsst_jax.benchmarks.retriever import Retriever
+from vmsst_jax.benchmarks import suite
+from vmsst_jax.benchmarks.retriever import Retriever, RetrieverOptions, TowerOptions
+from vmsst_jax.retrieval import nearest
 from vmsst_jax.retrieval.cache import Cached
+from vmsst_jax.retrieval.exact import normalize
 from vmsst_jax.retrieval.records import Records
 
 
@@ -50,13 +56,39 @@ def test_similarity_and_question_marks(letters):
         Retriever(letters(), similarity="euclid")
 
 
+def test_how_the_nearest_are_found(letters, monkeypatch):
+    draw = np.random.default_rng(0)
+    corpus = normalize(draw.normal(size=(300, 26)))
+    queries = normalize(corpus[:20] + 0.05 * draw.normal(size=(20, 26)))
+    assert Retriever(letters()).nearest(queries, corpus, 2).index == {"kind": "exact", "recall": 1.0, "k": 2}
+    by_scann = Retriever(letters(), index="scann").nearest(queries, corpus, 2)
+    assert by_scann.indices[:, 0].tolist() == list(range(20)) and by_scann.index["sampled_queries"] == 20
+    monkeypatch.setattr(nearest, "SCANN_FROM", 20 * 300)
+    assert Retriever(letters()).nearest(queries, corpus, 2).index["kind"] == "scann"
+    assert Retriever(letters(), similarity="dot").nearest(queries, corpus, 2).index["kind"] == "exact"
+    with pytest.raises(ValueError, match="ScaNN's settings are for the cosine"):
+        Retriever(letters(), similarity="dot", index="scann")
+    with pytest.raises(ValueError, match="index is 'faiss'; use one of auto, exact, scann, approx"):
+        Retriever(letters(), index="faiss")
+
+
+def test_options_of_benchmarks_are_those_of_the_retriever():
+    own = set(inspect.signature(Retriever).parameters) - {"embedder"}
+    assert own == set(typing.get_type_hints(RetrieverOptions)) and "index" in own
+    for name in ("mrtydi", "xor_retrieve"):
+        assert own <= set(suite.options_of(name))
+    assert set(suite.options_of("xquad")) == {"languages", "articles", *typing.get_type_hints(TowerOptions)}
+    assert {"base", "index"} <= set(suite.options_of("question_retrieval"))
+    assert "similarity" not in suite.options_of("question_retrieval")
+
+
 def test_a_corpus_is_kept_once(letters, tmp_path):
     (tmp_path / "corpus.txt").write_text("ab\ncd\nef\n")
     records = Records([tmp_path / "corpus.txt"], str)
     cached = Cached(letters(), tmp_path / "cache")
     retriever = Retriever(cached, embeddings_dir=tmp_path / "store", shard_rows=2)
-    parts = retriever.corpus(records, str.upper, "upper case", "en")
-    assert [len(part) for part in parts] == [2, 1]
+    vectors = retriever.corpus(records, str.upper, "upper case", "en")
+    assert vectors.shape == (3, 26) and len(list(tmp_path.glob("store/*/*.npy"))) == 2
     assert cached.embedder.asked == [("en", "AB"), ("en", "CD"), ("en", "EF")]
     assert not list(tmp_path.glob("cache/**/*.npy"))
     retriever.corpus(records, str.upper, "upper case", "en")

@@ -3,7 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from vmsst_jax.benchmarks import report, suite, tatoeba
+from vmsst_jax.benchmarks import html_report, report, suite, tatoeba
+from vmsst_jax.retrieval import calibration_fit
+from vmsst_jax.retrieval.calibration import Calibrated
 
 ANGLES = {"Hund": 0, "Katze": 50, "Maus": 100, "dog": 10, "cat": 80, "mouse": 95, "chien": 20, "hond": 12}
 VECTORS = {text: (np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))) for text, degrees in ANGLES.items()}
@@ -119,7 +121,39 @@ def test_gain_in_unseen_over_seen_languages(tmp_path, text_vectors):
     file.write_text(json.dumps(tatoeba.evaluate(text_vectors(), tmp_path, seen=["de", "xh"])))
     fails("none is unseen", seen=["de", "xh"])
     file.write_text('{"benchmark":\n "tatoeba"')
-    fails("results.json, line 2: no JSON")
+    fails("results.json, line 2: this is no JSON")
+
+
+def test_the_calibration_picture(tmp_path, letters):
+    draw = np.random.default_rng(0)
+    for code in ("deu", "fra"):
+        words = ["".join(word) for word in draw.choice(list("abcdefghij"), (40, 6))]
+        write(tmp_path, code, [f"{word} {code * 3}" for word in words], [f"{word} one" for word in words])
+    model = letters()
+    samples = {
+        code: model.encode(["".join(word) + end for word in draw.choice(list("abcdefghij"), (150, 6))])
+        for code, end in (("de", " deudeudeu"), ("fr", " frafrafra"), ("en", " one"))
+    }
+    fitted = calibration_fit.fit(samples, steps=("shift",), model={"fingerprint": model.fingerprint()})
+    calibrated = Calibrated(model, fitted)
+    result = tatoeba.evaluate(calibrated, tmp_path, picture="de")
+    _, before, after = result["figures"]
+    assert (before["title"], after["title"]) == ("deu and eng, as embedded", "deu and eng, calibrated (shift)")
+    assert {key: len(points) for key, points in before["groups"].items()} == {"deu": 40, "eng": 40}
+
+    def apart(figure):  # distance of the two clouds' centres
+        return np.linalg.norm(np.subtract(*(np.mean(points, axis=0) for points in figure["groups"].values())))
+
+    assert apart(before) > 3 * apart(after) and len(before["links"]) == len(after["links"]) == 5
+    page = html_report.page([result | {"model": {"fingerprint": "x"}}])
+    assert page.count("deu and eng, as embedded") > 0 and page.count("deu and eng, calibrated (shift)") > 0
+    assert "figures" in tatoeba.evaluate(calibrated, tmp_path) and len(result["figures"]) == 3
+    both = tatoeba.evaluate(calibrated, tmp_path, picture=["fra", "deu"])["figures"]
+    assert [figure["title"].split()[0] for figure in both[1:]] == ["deu", "deu", "fra", "fra"]
+    with pytest.raises(ValueError, match="a picture shows what calibration does; give the model one"):
+        tatoeba.evaluate(model, tmp_path, picture="de")
+    with pytest.raises(ValueError, match="no language 'it'"):
+        tatoeba.evaluate(calibrated, tmp_path, picture="it")
 
 
 def test_results_file_has_what_a_reader_needs(data, tmp_path, angles):
@@ -133,6 +167,29 @@ def test_results_file_has_what_a_reader_needs(data, tmp_path, angles):
         report.check_output(path.parent)
     write(data, "fra", ["hond"], ["dog"])
     assert tatoeba.evaluate(angles, data)["data"]["sha256"] != saved["data"]["sha256"]
+
+
+def test_sentences_without_text_or_vector(data, broken):
+    write(data, "fra", [" ", ""], ["dog", "cat"])
+    with pytest.raises(ValueError, match="tatoeba.fra-eng.fra: all 2 sentences of fra are blank"):
+        tatoeba.evaluate(broken(), data)
+    write(data, "fra", ["a", "", "zz"], ["dog", "cat", "x"])
+    with pytest.raises(ValueError, match="tatoeba.fra-eng.fra, line 3: no vector"):
+        tatoeba.evaluate(broken(), data, languages=["fra"])
+
+
+def test_a_baseline_that_is_none(data, angles, tmp_path):
+    file = tmp_path / "results.json"
+    for contents, match in (("[1]", "is no result of a benchmark"), ("{", "line 1: this is no JSON")):
+        file.write_text(contents)
+        with pytest.raises(ValueError, match=match):
+            tatoeba.evaluate(angles, data, baseline=file)
+    written = report.write_results(tmp_path / "old", tatoeba.evaluate(angles, data), angles)
+    changed = json.loads(written.read_text())
+    changed["means"]["unseen"] = {"languages": 0}
+    file.write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="results.json has no mean mean of unseen languages"):
+        tatoeba.evaluate(angles, data, baseline=file)
 
 
 def test_bad_data(data, tmp_path, angles):
@@ -158,7 +215,7 @@ def test_bad_data(data, tmp_path, angles):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 def test_a_useless_vector_is_named_by_file_and_line(data, text_vectors, bad):
     model = text_vectors({**VECTORS, "cat": (bad, 0.0)})
-    with pytest.raises(ValueError, match="tatoeba.deu-eng.eng, line 2: the vector of 'cat' has NaN or infinity or"):
+    with pytest.raises(ValueError, match="tatoeba.deu-eng.eng, line 2: the vector of 'cat' holds NaN or infinity, or"):
         tatoeba.evaluate(model, data)
     model.encode = lambda texts, language: np.ones((1, 2))
     with pytest.raises(ValueError, match=r"vectors of shape \(1, 2\) for 3 sentences"):

@@ -129,12 +129,25 @@ def test_questions_in_columns(data):
         xor_retrieve.read_questions(data / "full.tsv", "test")
 
 
+def test_texts_without_a_vector_are_named(data, broken, tmp_path):
+    with open(data / "xor_dev_retrieve_eng_span_v1_1.jsonl", "a") as file:
+        file.write(json.dumps(question("f9", "fi", "zz", ["Anna"])) + "\n")
+    with pytest.raises(ValueError, match="en_wiki.tsv, line 5: no vector"):
+        xor_retrieve.evaluate(broken(), data, embeddings_dir=tmp_path / "vectors", depth=2)
+    wiki = data / "en_wiki.tsv"
+    wiki.write_text(wiki.read_text().replace("z", "y"))
+    with pytest.raises(ValueError, match="v1_1.jsonl, line 5: no vector"):
+        xor_retrieve.evaluate(broken(), data, embeddings_dir=tmp_path / "vectors", depth=2)
+    with pytest.raises(ValueError, match="depth is 'all'; wanted a whole number"):
+        xor_retrieve.evaluate(broken(), data, embeddings_dir=tmp_path / "vectors", depth="all")
+
+
 def test_bad_data(data, letters, tmp_path):
     def fails(match, error=ValueError, **options):
         with pytest.raises(error, match=match):
             xor_retrieve.evaluate(letters(), data, embeddings_dir=tmp_path / "vectors", **options)
 
-    fails("k is 100 but the corpus has 4 rows")
+    fails("en_wiki.tsv holds 4 passages, but each question is to find 100")
     fails("no language 'te'", languages=["te"])
     fails("holds none of xor_train_retrieve", FileNotFoundError, split="train")
     fails("en_wiki.txt does not exist", FileNotFoundError, passages="en_wiki.txt")

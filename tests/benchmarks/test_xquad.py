@@ -52,6 +52,15 @@ def test_scores_by_hand(data, letters):
     assert len(model.asked) == 18
 
 
+def test_texts_without_a_vector_are_named(data, broken):
+    write(data, "de", questions=[*QUESTIONS["de"][:2], ("q3", "1", "0", "zz")])
+    with pytest.raises(ValueError, match="questions.de.tsv, question q3: no vector"):
+        xquad.evaluate(broken(), data)
+    write(data, "el", paragraphs={**PARAGRAPHS["el"], ("0", "1"): "zz"})
+    with pytest.raises(ValueError, match="paragraphs.el.tsv, article 0, paragraph 1: no vector"):
+        xquad.evaluate(broken(), data)
+
+
 def test_choice_of_languages_and_towers(data, letters):
     questions, passages = letters(), letters()
     result = xquad.evaluate(questions, data, languages=["de"], passage_encoder=passages, passage_prefix="p ")

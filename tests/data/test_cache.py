@@ -1,3 +1,4 @@
+import hashlib
 import json
 import resource
 import subprocess
@@ -35,6 +36,9 @@ def test_a_cache_holds_the_corpus(kept, tmp_path, monkeypatch, examples, tokeniz
     folder = tmp_path / "some" / "cache" if kept == "in a folder" else None
     cache = TokenCache.build(iter(examples), tokenizer, languages, LENGTH, folder, source="made up")
     assert_holds(cache, examples, tokenizer, languages)
+    sides = [(e[f"{side}_lang"], e[side]) for e in examples for side in ("source", "target")]
+    text = "".join(f"{code}\n{text}\n" for code, text in sides)
+    assert cache.meta["sha256"] == hashlib.sha256(text.encode()).hexdigest()
     if folder:
         assert_holds(TokenCache.open(folder, tokenizer, languages), examples, tokenizer, languages)
         assert [p.name for p in folder.parent.iterdir()] == ["cache"]
@@ -93,7 +97,7 @@ def test_refusals(tmp_path, examples, tokenizer, languages):
             [examples[0], {**examples[1], "source_lang": "xx"}], tokenizer, languages, LENGTH, tmp_path / "bad"
         )
     assert not list(tmp_path.iterdir())  # nothing half-written stays
-    with pytest.raises(FileNotFoundError, match="no token cache"):
+    with pytest.raises(FileNotFoundError, match="no cache in .*: build it first"):
         TokenCache.open(tmp_path, tokenizer, languages)
 
     TokenCache.build(examples, tokenizer, languages, LENGTH, tmp_path / "cache")

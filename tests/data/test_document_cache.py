@@ -1,5 +1,6 @@
 """The cache of documents: cleaning against a plain loop over the rules, in memory and in a folder."""
 
+import hashlib
 import json
 import random
 
@@ -80,6 +81,8 @@ def test_cleaning(documents, framed, tokenizer, languages, rules, kept_in, tmp_p
     cache = DocumentCache.build(iter(documents), chosen, languages, rules, folder, "made up")
     assert_holds(cache, kept, languages)
     assert cache.meta["dropped"] == dropped
+    text = "".join(f"{d['lang']}\n{d['text']}\n\n" for d in documents)  # all that was read, whatever is kept of it
+    assert cache.meta["sha256"] == hashlib.sha256(text.encode()).hexdigest()
     assert rules.min_pieces == 1 or all(dropped.values())
     sizes = {}
     for document, rows in kept:
@@ -121,7 +124,7 @@ def test_refusals(documents, framed, tokenizer, languages, tmp_path):
         DocumentCache.build(documents, framed, languages, folder=folder)
     with pytest.raises(ValueError, match="was built with the tokenizer"):
         DocumentCache.open(folder, tokenizer, languages)
-    with pytest.raises(FileNotFoundError, match="no cache of documents"):
+    with pytest.raises(FileNotFoundError, match="no cache in .*: build it first"):
         DocumentCache.open(tmp_path / "other", framed, languages)
     np.save(folder / "documents.npy", np.zeros(3, np.int64))
     with pytest.raises(ValueError, match=r"documents.npy has shape \(3,\)"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax.retrieval import cache, embedders
+from vmsst_jax.retrieval.vector_checks import BadVector
 
 
 class Model:
@@ -150,6 +151,21 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path, caplog):
         assert kept.encode(TEXTS).tolist() == Model().encode(TEXTS).tolist()
     assert model.asked == TEXTS[:4]
     assert "vectors are not kept for another run" in caplog.text and "--cache_dir" in caplog.text
+
+
+def test_a_bad_vector_is_that_of_the_same_text(tmp_path):
+    def embed(texts):
+        return np.array([[np.nan if "bad" in text else 0 if "zero" in text else 1] for text in texts])
+
+    kept = cache.Cached(embedders.load(embedder=embed, batch_size=2), tmp_path)
+    kept.encode(["a", "b"])
+    with pytest.raises(BadVector, match="returned NaN or infinity for 'bad'") as error:
+        kept.encode(["a", "b", "c", "c", "d", "bad"])
+    assert error.value.row == 5
+    assert kept.encode(["a", "zero"]).tolist() == [[1], [0]]
+    with pytest.raises(BadVector, match="the vector of 'zero' holds NaN") as error:
+        kept.encode(["a", "zero"], normalize=True)
+    assert error.value.row == 1
 
 
 def test_paused(tmp_path):

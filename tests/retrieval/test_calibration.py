@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from vmsst_jax.retrieval import calibration, calibration_fit, store
+from vmsst_jax.retrieval import calibration, calibration_fit, embedders, store
 from vmsst_jax.retrieval.calibration import Calibrated, Calibration
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.exact import normalize
@@ -256,6 +256,13 @@ def test_text_samples(samples, tmp_path):
     found = calibration_fit.TextSamples(Lookup(samples), {"de": path}, lines.append)
     np.testing.assert_allclose(found["de"], samples["de"][:150], atol=1e-6)
     assert lines == [f"de: 150 different sentences in the 302 lines of {path}"]
+
+    def embed(texts):
+        return np.array([[np.nan if text == "de 7" else 1.0] for text in texts])
+
+    found = calibration_fit.TextSamples(embedders.load(embedder=embed), {"de": path})
+    with pytest.raises(ValueError, match="de.txt, line 8: the function .* returned NaN or infinity for 'de 7'"):
+        found["de"]
     path.write_text("de 1\n" * 200, encoding="utf-8")
     with pytest.raises(ValueError, match="de.txt has 1 different sentences of de; wanted at least 100"):
         calibration_fit.TextSamples(Lookup(samples), {"de": path})

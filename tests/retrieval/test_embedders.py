@@ -63,7 +63,7 @@ def test_a_function_gets_batches_prefix_and_language():
         (lambda n: np.ones(n), r"returned float64 \[2\] for 2 sentences; wanted numbers \[2, D\]"),
         (lambda n: np.ones((n + 1, 3)), r"returned float64 \[3, 3\] for 2 sentences"),
         (lambda n: [["a", "b"]] * n, "returned <U1"),
-        (lambda n: np.full((n, 3), np.nan), r"NaN or infinity for sentence 0 \('Where is the library\?'\)"),
+        (lambda n: np.full((n, 3), np.nan), r"NaN or infinity for 'Where is the library\?'"),
         (lambda n: np.ones((n, 0)), r"returned float64 \[2, 0\] for 2 sentences"),
     ],
 )
@@ -158,7 +158,7 @@ def test_ready_vectors_that_do_not_fit(tmp_path):
             embedders.load(vectors=files)
     with pytest.raises(FileNotFoundError, match="there is no file .*gone.npy"):
         embedders.load(vectors=tmp_path / "gone.npy")
-    with pytest.raises(ValueError, match="bad.npy returned NaN or infinity for sentence 0"):
+    with pytest.raises(ValueError, match="bad.npy returned NaN or infinity for "):
         embedders.load(vectors=bad).encode(["b"])
 
 

@@ -173,6 +173,8 @@ def test_bad_input(files):
         side = ready(files / "broken.npy", files / "a.txt")
         fails(ValueError, r"a.txt, line 3: its vector holds NaN or infinity", mine_files, side, b, output, k=2)
         fails(ValueError, r"a.txt, line 3: its vector holds NaN or infinity", mine_files, b, side, output, k=2)
+    fails(ValueError, r"a.txt has 4 distinct rows and ScaNN needs at least 16", mine_files, a, b, output, index="scann")
+    fails(ValueError, "threshold is nan; wanted a number", mine_files, a, b, output, threshold=float("nan"))
     (files / "blank.txt").write_text("\n \n\n\n\n")
     fails(ValueError, "blank.txt holds nothing but blank lines", ready, files / "b.npy", files / "blank.txt")
     assert not list(files.glob("out*"))

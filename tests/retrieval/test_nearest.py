@@ -7,6 +7,7 @@ import pytest
 
 from vmsst_jax.retrieval import exact, nearest, scann_index
 from vmsst_jax.retrieval.exact import normalize
+from vmsst_jax.retrieval.rows import Joined
 from vmsst_jax.retrieval.scann_index import ScannIndex, Settings
 
 
@@ -34,6 +35,27 @@ def test_scann_finds_most_and_says_how_many(clustered, settings):
     products = np.einsum("nd,nkd->nk", queries, corpus[found.indices])
     np.testing.assert_allclose(found.scores, products, atol=1e-5)  # candidates are scored exactly
     assert (np.diff(found.scores, axis=1) <= 0).all() and found.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize("k", [4, 40])
+def test_a_large_corpus_is_indexed_in_parts(clustered, monkeypatch, k):
+    queries, corpus = clustered
+    monkeypatch.setattr(nearest, "SCANN_ROWS", 900)
+    shards = Joined(np.split(corpus, [100, 1700]))
+    found = nearest.top_k(queries, shards, k, "scann", threads=2)
+    assert found.index["parts"] == 4 and found.index["recall"] > 0.95 and found.scores.shape == (200, k)
+    products = np.einsum("nd,nkd->nk", queries, corpus[found.indices])
+    np.testing.assert_allclose(found.scores, products, atol=1e-5)
+    assert (np.diff(found.scores, axis=1) <= 0).all() and all(len(set(row)) == k for row in found.indices.tolist())
+    right = exact.top_k(queries, corpus, k)[1]
+    hits = np.mean([len(set(a) & set(b)) / k for a, b in zip(found.indices, right, strict=True)])
+    assert found.index["recall"] == pytest.approx(hits)
+
+
+def test_several_searches_together():
+    exactly, nearly = ({"kind": kind, "recall": recall, "k": 4} for kind, recall in (("exact", 1.0), ("scann", 0.98)))
+    assert nearest.together([exactly, exactly]) == exactly
+    assert nearest.together([exactly, nearly]) == {"kind": "exact and scann", "recall": 0.98, "k": 4}
 
 
 def test_recall_by_hand(monkeypatch):
@@ -68,6 +90,8 @@ def test_the_choice_by_size(monkeypatch):
     assert nearest.choose(1_000_000, 1_000_000) == "exact"
     monkeypatch.setattr(nearest.jax, "default_backend", lambda: "tpu")
     assert nearest.choose(1, 6_000_000) == "approx" and nearest.choose(10_000_000, 1_000_000) == "exact"
+    monkeypatch.setattr(nearest.jax, "default_backend", lambda: "gpu")
+    assert nearest.choose(200_000, 60_000_000) == "exact"
     assert nearest.choose(1, 10, "scann") == "scann"
     with pytest.raises(ValueError, match="index is 'hnsw'; use one of auto, exact, scann, approx"):
         nearest.choose(1, 1, "hnsw")

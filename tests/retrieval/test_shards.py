@@ -9,6 +9,7 @@ import pytest
 from vmsst_jax import disk
 from vmsst_jax.retrieval import exact, shards
 from vmsst_jax.retrieval.records import Records
+from vmsst_jax.retrieval.rows import Joined
 
 
 def random(rows, width=8, seed=0):
@@ -20,7 +21,8 @@ def random(rows, width=8, seed=0):
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
 def test_the_answer_does_not_depend_on_the_cuts(cuts, k):
     queries, corpus = random(9, seed=1), random(100)
-    scores, rows = shards.top_k(queries, np.split(corpus, cuts) if cuts != [100] else [corpus], k)
+    parts = Joined(np.split(corpus, cuts) if cuts != [100] else [corpus])
+    scores, rows = exact.top_k(queries, parts, k)
     exact_scores = queries @ corpus.T
     order = np.argsort(-exact_scores, axis=1, kind="stable")[:, :k]  # ties: lowest row first
     np.testing.assert_array_equal(rows, order)
@@ -28,9 +30,25 @@ def test_the_answer_does_not_depend_on_the_cuts(cuts, k):
     np.testing.assert_array_equal(rows, exact.top_k(queries, corpus, k)[1])
 
 
+@pytest.mark.parametrize("cuts", [[7, 50], [1, 2, 3, 99], [20, 20, 60]])
+def test_slices_across_shards(cuts):
+    corpus = random(100)
+    parts = Joined(np.split(corpus, cuts))
+    assert parts.shape == (100, 8) and len(parts) == 100
+    for block in (slice(0, 1), slice(6, 8), slice(0, 100), slice(None), slice(48, 200), slice(100, 120), slice(5, 5)):
+        np.testing.assert_array_equal(parts[block], corpus[block])
+
+
 def test_more_neighbours_than_rows():
     with pytest.raises(ValueError, match="k is 11 but the corpus has 10 rows"):
-        shards.top_k(random(1), [random(5), random(5)], 11)
+        exact.top_k(random(1), Joined([random(5), random(5)]), 11)
+
+
+def test_a_bad_row_is_counted_through_all_shards():
+    second = random(5)
+    second[2] = np.nan
+    with pytest.raises(ValueError, match="row 7 of corpus is no usable vector"):
+        exact.top_k(random(1), Joined([random(5), second]), 3)
 
 
 @pytest.fixture
@@ -58,10 +76,10 @@ def embed(records, encoder, folder, identity="a", **options):
 
 
 def test_shards_on_disk(records, tmp_path):
-    parts = embed(records, encoder := Encoder(), tmp_path / "store", dtype="float16")
-    assert [part.shape for part in parts] == [(10, 2), (10, 2), (5, 2)]
-    assert all(isinstance(part, np.memmap) and part.dtype == np.float16 for part in parts)
-    np.testing.assert_array_equal(np.concatenate(parts)[:, 0], np.arange(1, 26))
+    vectors = embed(records, encoder := Encoder(), tmp_path / "store", dtype="float16")
+    assert vectors.shape == (25, 2)
+    assert isinstance(vectors[10:20], np.memmap) and vectors[10:20].dtype == np.float16
+    np.testing.assert_array_equal(vectors[:][:, 0], np.arange(1, 26))
     (home,) = (tmp_path / "store").iterdir()
     assert sorted(path.name for path in home.iterdir()) == ["00000.npy", "00001.npy", "00002.npy", "about.json"]
     about = json.loads((home / "about.json").read_text())
@@ -75,10 +93,9 @@ def test_a_killed_run_goes_on_behind_its_last_shard(records, tmp_path, dies_at):
     whole = embed(records, Encoder(), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         embed(records, Encoder(dies_at), tmp_path / "store")
-    parts = embed(records, encoder := Encoder(), tmp_path / "store")
+    vectors = embed(records, encoder := Encoder(), tmp_path / "store")
     assert encoder.seen == list(range(1 + 10 * (dies_at - 1), 26))
-    for part, other in zip(parts, whole, strict=True):
-        np.testing.assert_array_equal(part, other)
+    np.testing.assert_array_equal(vectors[:], whole[:])
 
 
 def test_what_decides_the_vectors_decides_the_folder(records, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import vmsst_jax
 from vmsst_jax import disk
-from vmsst_jax.retrieval import store
+from vmsst_jax.retrieval import embedders, store
 from vmsst_jax.retrieval.store import embed_file
 
 LINES = ["the dog barks", "", "a big house", "le chien aboie fort " * 6, "dog", "der hund"] * 4 + ["last one"]
@@ -163,13 +163,21 @@ def test_damaged_progress(embedder, text, tmp_path, monkeypatch, damage):
     assert np.load(out).shape == (25, 16)
 
 
-@pytest.mark.parametrize("name", ["o.npy", "o.json", "o.npy.partial", "o.npy.progress.json", "o.json.new"])
+@pytest.mark.parametrize("name", ["o.npy", "o.json", "o.npy.partial", "o.npy.progress.json"])
 def test_the_input_is_never_written(embedder, text, tmp_path, name):
     (tmp_path / name).hardlink_to(text)
     for source in (tmp_path / name, text):
         with pytest.raises(ValueError, match="the input .* is among the files to be written"):
             embed_file(embedder, source, tmp_path / "o.npy", overwrite=True)
     assert text.read_text() == "\n".join(LINES) + "\n"
+
+
+def test_a_line_without_a_vector_is_named(text, tmp_path):
+    def embed(texts):
+        return np.array([[np.nan if line == "last one" else 1.0] for line in texts])
+
+    with pytest.raises(ValueError, match="in.txt, line 25: the function .* returned NaN or infinity for 'last one'"):
+        embed_file(embedders.load(embedder=embed), text, tmp_path / "out.npy")
 
 
 def test_bad_outputs_and_vectors(embedder, text, tmp_path):

@@ -59,6 +59,15 @@ def test_the_four_forms(folder, local_sets):
     assert pairs(local_sets, "multi30k") == {("cs", f"en picture {i}", f"cs picture {i}") for i in range(LINES)}
 
 
+def test_only_some_languages(folder, local_sets, gin_bindings):
+    gin_bindings(f'local_sets.data_dir = "{folder}"', 'local_sets.languages = ["ar", "cs", "zh"]')
+    assert local_sets.languages() == ("en", "ar", "cs", "zh")
+    assert {code for code, *_ in pairs(local_sets, "bible_gospels_acts")} == {"zh"}
+    gin_bindings(f'local_sets.data_dir = "{folder}"', 'local_sets.languages = ["ar", "zh"]')
+    with pytest.raises(CorpusError, match="multi30k has none of local_sets.languages, ar, zh; wanted one of cs"):
+        local_sets.languages()
+
+
 def test_english_texts_are_held_out_in_all_languages(folder, local_sets):
     for name in NAMES:
         splits = local_sets.read(name)

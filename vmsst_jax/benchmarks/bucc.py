@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from vmsst_jax import checks
 from vmsst_jax.benchmarks import language_sets, mining_data, mining_scores
-from vmsst_jax.benchmarks.language_codes import canonical
 from vmsst_jax.benchmarks.metrics import group_means
 from vmsst_jax.benchmarks.mining_data import MiningSet
 from vmsst_jax.benchmarks.report import format_table
 from vmsst_jax.benchmarks.sentences import Sentences
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval import mining
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import scan

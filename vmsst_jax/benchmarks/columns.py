@@ -34,7 +34,7 @@ def score(column: Column, result: dict) -> float | None:
     value, path = result, column.path or ("means", next(iter(result["means"])), result["scores"][-1])
     for i, key in enumerate(path):
         if key not in value:
-            raise KeyError(f"no {'/'.join(path[: i + 1])}; there is {', '.join(value)}")
+            raise KeyError(f"no {'/'.join(path[: i + 1])}; there is {', '.join(value) or 'nothing'}")
         value = value[key]
     return value
 

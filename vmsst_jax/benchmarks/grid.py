@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import time
 import traceback
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import NamedTuple
 import vmsst_jax
 from vmsst_jax import command, disk
 from vmsst_jax.benchmarks import checksums, html_report, report, suite, summary
+from vmsst_jax.benchmarks.report import slug
 from vmsst_jax.conversion import towers
 from vmsst_jax.retrieval import cache as vector_cache
 from vmsst_jax.retrieval import calibration as calibrations
@@ -150,7 +150,7 @@ def plan(models: dict[str, dict], benchmarks: dict[str, dict], data_dir: str, ou
         for model in models:
             if PASSAGES in models[model] and PASSAGES not in suite.options_of(benchmark):
                 raise ValueError(f"model {model!r} has a {PASSAGES}, but {name!r} has no passages")
-            cells.append(Cell(model, name, benchmark, data, own, Path(output, _slug(model), _slug(name))))
+            cells.append(Cell(model, name, benchmark, data, own, Path(output, slug(model), slug(name))))
     if len({cell.folder for cell in cells}) < len(cells):
         raise ValueError(
             "two models or two benchmarks have names that give the same folder; name them more differently"
@@ -196,6 +196,7 @@ def load(options: dict, cache: bool = True, cache_dir: str | None = None) -> Loa
     """
     options = dict(options)
     calibration = [options.pop(name, None) for name in CALIBRATION]
+    calibrations.check(*calibration)
     passages = options.pop(PASSAGES, None)
     if cache_dir is not None and options.get("checkpoint") is not None:
         options.setdefault("cache_dir", cache_dir)
@@ -251,7 +252,7 @@ def _one(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
 def _locked(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
     (cell.folder / FAILURE).unlink(missing_ok=True)
     try:
-        data_sha256 = checksums.folder(cell.data)
+        data_sha256 = data_checksum(cell)
     except FileNotFoundError as error:
         return Ended(ABSENT if skip_absent else LEFT, why=str(error))
     embedder, _, passages = model.loaded()
@@ -262,7 +263,7 @@ def _locked(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
         "data_sha256": data_sha256,
         PASSAGES: passages and passages.fingerprint(),
     }
-    done = _read(cell.folder / report.FILE)
+    done = read(cell.folder / report.FILE)
     if done and done.get("cell") == identity and done["model"]["fingerprint"] == embedder.fingerprint():
         return Ended(DONE, done, "before")
     try:
@@ -274,7 +275,12 @@ def _locked(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
         return Ended(ABSENT, why=str(error))
     path = report.write_results(cell.folder, {**result, "cell": identity}, embedder)
     disk.write_atomically(cell.folder / TABLE, (table + "\n").encode())
-    return Ended(DONE, _read(path))
+    return Ended(DONE, read(path))
+
+
+def data_checksum(cell: Cell) -> str:
+    """A checksum over the files that a cell reads; FileNotFoundError where they are not there."""
+    return checksums.folder(cell.data, suite.files(cell.benchmark, cell.data, cell.options))
 
 
 def configuration(cell: Cell) -> str:
@@ -288,7 +294,7 @@ def configuration(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _read(path: Path) -> dict | None:
+def read(path: Path) -> dict | None:
     """A result; None where there is none or a damaged one."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -316,8 +322,3 @@ def _gather(
         files.append(folder / PAGE)
         html_report.write_page(files[1], [*results.values(), *others], summary=gathered)
     return Outcome(summary.text(rows), files, why[ABSENT], why[LEFT])
-
-
-def _slug(name: str) -> str:
-    """A name as the name of a folder."""
-    return re.sub(r"[^\w.+-]+", "_", name).strip("._") or "_"

@@ -8,7 +8,7 @@ from vmsst_jax import sharding
 from vmsst_jax.benchmarks.held_out import HeldOutRetrieval
 from vmsst_jax.benchmarks.latent_use import latent_use, latent_use_text
 from vmsst_jax.retrieval.embedder import Embedder
-from vmsst_jax.training.context import RunContext
+from vmsst_jax.training.context import Report, RunContext
 
 
 @dataclasses.dataclass
@@ -50,30 +50,38 @@ class HeldOut:
 
 @dataclasses.dataclass
 class HeldOutReport:
-    """The table per language, trained beside untrained."""
+    """The table per language, trained beside untrained; its scores are ``HeldOut``'s, as ``untrained_...`` too."""
 
     held_out: HeldOut
 
-    def __call__(self, run: RunContext, state) -> str:
+    def __call__(self, run: RunContext, state) -> Report:
         benchmark, embedder = self.held_out.prepare(run)
         untrained = benchmark(embedder.with_params(run.untrained()).encode)
         trained = benchmark(embedder.with_params(state.params).encode)
         means = "  ".join(f"{name} {trained.means[name]:.3f}" for name in trained.directions)
-        return (
+        text = (
             f"retrieval among held-out pairs, percent right by cosine\n{trained.table(untrained)}\n"
             f"mean accuracy over {len(trained.per_language)} languages "
             f"(pools of {trained.means['pool']:.0f} pairs on average): {means}"
         )
+        before = {f"untrained_{name}": score for name, score in untrained.metrics().items()}
+        return Report(text, trained.metrics() | before)
 
 
 @dataclasses.dataclass
 class LatentUse:
-    """Whether the decoder uses z_sem, on ``batches`` held-out batches of ``data`` (a ``ParallelText``)."""
+    """Whether the decoder uses z_sem, on ``batches`` held-out batches of ``data`` (a ``ParallelText``).
+
+    Its scores are nats per pair, ``reconstruction_own``, ``_other`` and ``_zero``, and ``latent_use``: by what share
+    of the first another pair's z_sem costs more.
+    """
 
     data: object
     batches: int = 8
 
-    def __call__(self, run: RunContext, state) -> str:
+    def __call__(self, run: RunContext, state) -> Report:
         stream = self.data.open(run.tokenizer, run.languages, run.seed, sharding.batch_shards(run.mesh))
         batches = [sharding.put_batch(stream.next()[0], run.mesh) for _ in range(self.batches)]
-        return latent_use_text(latent_use(run.module, state.params, batches, run.mesh))
+        values = latent_use(run.module, state.params, batches, run.mesh)
+        scores = {f"reconstruction_{name}": nats for name, nats in values.items()}
+        return Report(latent_use_text(values), scores | {"latent_use": values["other"] / values["own"] - 1})

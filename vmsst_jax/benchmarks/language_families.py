@@ -7,7 +7,7 @@ import re
 from importlib import resources
 from typing import NamedTuple
 
-from vmsst_jax.benchmarks.language_codes import canonical
+from vmsst_jax.language_codes import canonical
 
 # Families are branches of Indo-European and Afro-Asiatic (Romance, Semitic) and whole families otherwise. Scripts are
 # those of Tatoeba's test sets where a language has several in use (Serbian and Uzbek: mostly Latin there).

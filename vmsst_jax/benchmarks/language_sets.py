@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from vmsst_jax.benchmarks.language_codes import canonical
+from vmsst_jax.language_codes import canonical
 
 SETS = {
     # XTREME's Tatoeba: the languages of scripts/run_tatoeba.sh in its first version, without English.

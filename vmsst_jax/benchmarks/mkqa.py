@@ -6,7 +6,7 @@ Data: ``mkqa.jsonl`` as Apple publishes it, with answers, or ``mkqa.xx.tsv`` of 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +34,11 @@ class Questions(NamedTuple):
     texts: dict[str, list[str]]
     ids: list[str]
     files: list[TextFile]
+
+    def where(self, code: str) -> Callable[[int], str]:
+        """A function from a question's number to its file and id, for messages."""
+        file = self.files[list(self.texts).index(code) if len(self.files) > 1 else 0]
+        return lambda row: f"{file.path}, question {self.ids[row]}"
 
 
 def read_examples(path: str | os.PathLike, dropped: Collection[str] = DROPPED) -> tuple[list[Example], TextFile]:

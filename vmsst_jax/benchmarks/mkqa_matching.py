@@ -10,7 +10,6 @@ import os
 from collections.abc import Sequence
 
 from vmsst_jax.benchmarks import mkqa
-from vmsst_jax.benchmarks.language_codes import canonical
 from vmsst_jax.benchmarks.language_sets import choose
 from vmsst_jax.benchmarks.metrics import (
     HUBNESS_SCORES,
@@ -22,8 +21,10 @@ from vmsst_jax.benchmarks.metrics import (
     translation_scores,
 )
 from vmsst_jax.benchmarks.report import format_table
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.records import checksum
+from vmsst_jax.retrieval.vector_checks import naming
 
 FOLDER = "mkqa"
 
@@ -56,11 +57,13 @@ def evaluate(
     if not codes:
         raise ValueError("no language is chosen but English, which is one side of every pair; name others")
     questions = mkqa.read_questions(data_dir, ["en", *codes], split)
-    english = embedder.encode(questions.texts["en"], language="en", normalize=True, progress=True)
+    with naming(questions.where("en")):
+        english = embedder.encode(questions.texts["en"], language="en", normalize=True, progress=True)
     histogram, per_language = CosineHistogram(), {}
     for code in codes:
         texts = questions.texts[code]
-        foreign = embedder.encode(texts, language=canonical(code), normalize=True, progress=True)
+        with naming(questions.where(code)):
+            foreign = embedder.encode(texts, language=canonical(code), normalize=True, progress=True)
         histogram.add(foreign, english)
         per_language[code] = {
             "questions": len(texts),

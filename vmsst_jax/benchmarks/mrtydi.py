@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from vmsst_jax.benchmarks import trec
 from vmsst_jax.benchmarks.language_sets import choose
 from vmsst_jax.benchmarks.metrics import group_means
 from vmsst_jax.benchmarks.passages import find_ids, open_passages, with_title
 from vmsst_jax.benchmarks.report import format_table
-from vmsst_jax.benchmarks.retriever import Retriever
-from vmsst_jax.retrieval import shards
+from vmsst_jax.benchmarks.retriever import Retriever, RetrieverOptions
+from vmsst_jax.retrieval import nearest
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile
 from vmsst_jax.retrieval.records import checksum
@@ -54,15 +54,8 @@ def evaluate(
     languages: Sequence[str] | None = None,
     split: str = "test",
     runs: str | None = None,
-    passage_encoder: Embedder | str | os.PathLike | None = None,
-    query_prefix: str = "",
-    passage_prefix: str = "",
     title_separator: str | None = " ",
-    similarity: str = "cosine",
-    strip_question_mark: bool = False,
-    embeddings_dir: str | os.PathLike | None = None,
-    dtype: str = "float32",
-    shard_rows: int = shards.ROWS,
+    **options: Unpack[RetrieverOptions],
 ) -> dict:
     """MRR@100 and Recall@100 per language, and their macro means.
 
@@ -74,8 +67,7 @@ def evaluate(
       runs: where TREC runs lie that are to be scored instead of a model, with {language}, {name} and {split} in place
         of "ar", "arabic" and "test".
       title_separator: between a passage's title and its text where they are embedded; None leaves titles out.
-      passage_encoder, query_prefix, passage_prefix, similarity, strip_question_mark, embeddings_dir, dtype, shard_rows:
-        see ``retriever.Retriever``.
+      **options: see ``retriever.Retriever``.
 
     Returns:
       The result, see ``suite``; scores are shares of 1. Only judged topics are searched for.
@@ -86,21 +78,14 @@ def evaluate(
     """
     found = find_languages(data_dir, split)
     tasks = {code: read_task(found[code]) for code in choose(list(found), languages)}
-    per_language, files = {}, []
-    retriever = runs is None and Retriever(
-        embedder,
-        passage_encoder=passage_encoder,
-        query_prefix=query_prefix,
-        passage_prefix=passage_prefix,
-        similarity=similarity,
-        strip_question_mark=strip_question_mark,
-        embeddings_dir=embeddings_dir,
-        dtype=dtype,
-        shard_rows=shard_rows,
-    )
+    per_language, files, searches = {}, [], [{"kind": "ready run", "recall": None}]
+    retriever = None
+    if runs is None:
+        retriever, searches = Retriever(embedder, **options), []
     for code, task in tasks.items():
         if retriever:
-            scores, read = _search(retriever, code, task, found[code].corpus, title_separator)
+            scores, read, index = _search(retriever, code, task, found[code].corpus, title_separator)
+            searches.append(index)
         else:
             scores, read = _score_run(runs.format(language=code, name=NAMES[code], split=split), task)
         per_language[code] = {"queries": len(task.relevant), **scores}
@@ -113,18 +98,18 @@ def evaluate(
         "scoring": (
             f"the {DEPTH} nearest passages; reciprocal rank of the best relevant one, and share of the relevant ones "
             "that are found, mean over all judged queries as trec_eval -c, macro mean over languages; "
-            + (_protocol(similarity, title_separator) if retriever else f"ready runs, {runs}")
+            + (
+                f"{retriever.similarity}, embedded: {with_title(title_separator)[1]}"
+                if retriever
+                else f"ready runs, {runs}"
+            )
         ),
-        "index": {"kind": "exact", "recall": 1.0} if retriever else {"kind": "ready run", "recall": None},
+        "index": nearest.together(searches),
         "retriever": retriever.describe() if retriever else None,
         "scores": list(SCORES),
         "per_language": per_language,
         "means": group_means(per_language, {"all": list(tasks)}, SCORES),
     }
-
-
-def _protocol(similarity: str, title_separator: str | None) -> str:
-    return f"{similarity}, embedded: {with_title(title_separator)[1]}"
 
 
 def find_languages(data_dir: str | os.PathLike, split: str) -> dict[str, Paths]:
@@ -166,8 +151,9 @@ def _score_run(path: str, task: Task) -> tuple[dict, list[TextFile]]:
 
 def _search(
     retriever: Retriever, code: str, task: Task, path: Path, separator: str | None
-) -> tuple[dict, list[TextFile]]:
-    passages = open_passages(path)
+) -> tuple[dict, list[TextFile], dict]:
+    """(scores, files read, how it was searched)."""
+    passages = open_passages(path, DEPTH)
     wanted = {passage: where for passages in task.relevant.values() for passage, where in passages.items()}
     rows = find_ids(passages, wanted)
     if lost := [passage for passage in wanted if passage not in rows]:
@@ -176,11 +162,14 @@ def _search(
             "passages are of different versions, fetch both again"
         )
     vectors = retriever.corpus(passages, *with_title(separator), language=code)
-    questions = retriever.questions([task.topics[query] for query in task.relevant], code)
-    found = shards.top_k(questions, vectors, DEPTH)[1]
-    ranked = {query: list(best) for query, best in zip(task.relevant, found.tolist(), strict=True)}
+    asked = list(task.relevant)
+    questions = retriever.questions(
+        [task.topics[query] for query in asked], code, lambda row: f"{task.files[0].path}, query {asked[row]}"
+    )
+    found = retriever.nearest(questions, vectors, DEPTH)
+    ranked = dict(zip(task.relevant, found.indices.tolist(), strict=True))
     relevant = {query: {rows[passage] for passage in judged} for query, judged in task.relevant.items()}
-    return {"passages": len(passages), **_scores(ranked, relevant)}, passages.files
+    return {"passages": len(passages), **_scores(ranked, relevant)}, passages.files, found.index
 
 
 def _scores(ranked: dict, relevant: dict) -> dict[str, float]:

@@ -11,7 +11,7 @@ from vmsst_jax.benchmarks.report import format_table
 from vmsst_jax.data.question_passages import QuestionTexts
 from vmsst_jax.models.text_encoder import TextEncoder
 from vmsst_jax.retrieval.embedder import Embedder
-from vmsst_jax.training.context import RunContext
+from vmsst_jax.training.context import Report, RunContext
 
 QUERIES = 1024  # questions compared with all passages at once
 SIMILARITIES = ("dot", "cosine")
@@ -79,11 +79,11 @@ class PassageRanks:
 
 @dataclasses.dataclass
 class PassageRanksReport:
-    """The scores, trained beside untrained."""
+    """The scores, trained beside untrained; its scores are named as ``PassageRanks``' and ``untrained_...``."""
 
     ranks: PassageRanks
 
-    def __call__(self, run: RunContext, state) -> str:
+    def __call__(self, run: RunContext, state) -> Report:
         texts, pool, _ = self.ranks.prepare(run)
         untrained, trained = (self.ranks.scores(run, params) for params in (run.untrained(), state.params))
         table = format_table(
@@ -93,7 +93,10 @@ class PassageRanksReport:
                 for name, scores in (("untrained", untrained), ("trained", trained))
             ],
         )
-        return f"the right passage of {len(texts):,} questions among {len(pool):,}, by {self.ranks.similarity}\n{table}"
+        named = {f"passage_{name}": score for name, score in trained.items()}
+        named |= {f"untrained_passage_{name}": score for name, score in untrained.items()}
+        head = f"the right passage of {len(texts):,} questions among {len(pool):,}, by {self.ranks.similarity}"
+        return Report(f"{head}\n{table}", named)
 
 
 def ranks_of(questions: np.ndarray, passages: np.ndarray, right: np.ndarray) -> np.ndarray:

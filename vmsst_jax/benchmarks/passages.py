@@ -23,15 +23,19 @@ class Passage(NamedTuple):
     text: str
 
 
-def open_passages(path: str | os.PathLike) -> Records:
-    """The passages of a file, TSV if its name ends in .tsv, JSON lines otherwise; raises what ``Records`` does.
+def open_passages(path: str | os.PathLike, least: int = 1) -> Records:
+    """The passages of a file, TSV if its name ends in .tsv, JSON lines otherwise.
 
     TSV is quoted as Python's csv module quotes, one record a line; its header may be missing. JSON objects are
     {"id", "contents"}, with title and text on both sides of the first empty line, or {"docid", "title", "text"}.
+
+    Raises what ``Records`` does, and ValueError where there are fewer than ``least``, those that a question is to find.
     """
-    if Path(path).suffix == ".tsv":
-        return Records([path], _from_tsv, header=TSV_HEADER)
-    return Records([path], _from_json)
+    tsv = Path(path).suffix == ".tsv"
+    passages = Records([path], _from_tsv, header=TSV_HEADER) if tsv else Records([path], _from_json)
+    if len(passages) < least:
+        raise ValueError(f"{path} holds {len(passages)} passages, but each question is to find {least}; fetch it whole")
+    return passages
 
 
 def _from_tsv(line: str) -> Passage:

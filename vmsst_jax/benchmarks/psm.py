@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from vmsst_jax.benchmarks import language_sets
-from vmsst_jax.benchmarks.language_codes import canonical
 from vmsst_jax.benchmarks.metrics import DIRECTION_SCORES, WHAT_IS_HUBNESS, WHAT_IS_RIGHT, group_means, match_rows
 from vmsst_jax.benchmarks.report import format_table
 from vmsst_jax.benchmarks.sentences import Sentences, Vectors
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import read_lines, scan
 from vmsst_jax.retrieval.neighbours import two_way

@@ -12,19 +12,18 @@ import json
 import os
 import re
 import string
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
 from vmsst_jax.benchmarks import mkqa
-from vmsst_jax.benchmarks.language_codes import canonical
 from vmsst_jax.benchmarks.language_sets import choose
 from vmsst_jax.benchmarks.metrics import group_means
 from vmsst_jax.benchmarks.report import format_table
-from vmsst_jax.benchmarks.retriever import Retriever
-from vmsst_jax.retrieval import shards
+from vmsst_jax.benchmarks.retriever import CorpusOptions, Retriever
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile
 from vmsst_jax.retrieval.records import Records, checksum, columns, json_object
@@ -46,11 +45,12 @@ class Pair(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Questions of one language, and for each the answers that are right."""
+    """Questions of one language, for each the answers that are right, and a function from its number to its place."""
 
     language: str
     questions: list[str]
     gold: list[list[str]]
+    where: Callable[[int], str]
 
 
 def evaluate(
@@ -62,9 +62,7 @@ def evaluate(
     nq: str | os.PathLike | None = None,
     mkqa_file: str | os.PathLike = MKQA,
     drop_binary: bool = False,
-    embeddings_dir: str | os.PathLike | None = None,
-    dtype: str = "float32",
-    shard_rows: int = shards.ROWS,
+    **corpus: Unpack[CorpusOptions],
 ) -> dict:
     """Share of questions whose nearest question in the base has a right answer.
 
@@ -78,7 +76,7 @@ def evaluate(
       nq: NQ-open's questions; None takes the test set, by whichever of its names is there.
       mkqa_file: MKQA's questions and answers.
       drop_binary: leave out MKQA's yes-no questions too.
-      embeddings_dir, dtype, shard_rows: see ``retriever.Retriever``.
+      **corpus: see ``retriever.Retriever``.
 
     Returns:
       The result, see ``suite``; scores are shares of 1.
@@ -87,25 +85,25 @@ def evaluate(
       FileNotFoundError, ValueError: no base or no questions, malformed files; see also ``shards.embed``.
     """
     folder = Path(data_dir)
-    tasks, files = read_tasks(folder, nq, mkqa_file, drop_binary)
+    tasks, read = read_tasks(folder, nq, mkqa_file, drop_binary)
     if languages is not None:
         chosen = choose(list(dict.fromkeys(task.language for task in tasks.values())), languages)
         tasks = {name: task for name, task in tasks.items() if task.language in chosen}
     pairs = open_base(folder / base)
-    retriever = Retriever(embedder, embeddings_dir=embeddings_dir, dtype=dtype, shard_rows=shard_rows)
+    retriever = Retriever(embedder, **corpus)
     vectors = retriever.corpus(pairs, lambda pair: pair.question, "question", language="en")
-    asked = {name: retriever.questions(task.questions, canonical(task.language)) for name, task in tasks.items()}
-    nearest = shards.top_k(np.concatenate(list(asked.values())), vectors, 1)[1][:, 0]
+    asked = [retriever.questions(task.questions, canonical(task.language), task.where) for task in tasks.values()]
+    nearest = retriever.nearest(np.concatenate(asked), vectors, 1)
     per_language, start = {}, 0
     for name, task in tasks.items():
-        found = nearest[start : start + len(task.questions)].tolist()
+        found = nearest.indices[start : start + len(task.questions), 0].tolist()
         start += len(found)
         right = [is_right(pairs[row].answers, gold) for row, gold in zip(found, task.gold, strict=True)]
         per_language[name] = {"questions": len(right), "accuracy": float(np.mean(right))}
     groups = {group: [name for name in tasks if name.split()[0] == group] for group in ("NQ", "MKQA")}
     return {
         "benchmark": "question_retrieval",
-        "data": {"directory": str(data_dir), "sha256": checksum([*files, *pairs.files]), "base_pairs": len(pairs)},
+        "data": {"directory": str(data_dir), "sha256": checksum([*read, *pairs.files]), "base_pairs": len(pairs)},
         "split": "test",
         "direction": "question -> question of the base",
         "scoring": (
@@ -113,7 +111,7 @@ def evaluate(
             "any right one after lower-casing and without punctuation, articles and double spaces; MKQA against its "
             f"English answers and aliases, without {' and '.join(_dropped(drop_binary))}; macro mean over languages"
         ),
-        "index": {"kind": "exact", "recall": 1.0},
+        "index": nearest.index,
         "retriever": retriever.describe(),
         "scores": list(SCORES),
         "per_language": per_language,
@@ -129,36 +127,63 @@ def read_tasks(
     folder: Path, nq: str | os.PathLike | None, mkqa_file: str | os.PathLike, drop_binary: bool
 ) -> tuple[dict[str, Task], list[TextFile]]:
     """({"NQ" or "MKQA xx": its questions}, the files that they are from); raises what ``evaluate`` does."""
-    tasks, files = {}, []
-    names = [nq] if nq is not None else NQ
-    if found := [folder / name for name in names if (folder / name).exists()]:
-        pairs = Records(found[:1], _parser(found[0]))
+    tasks, read = {}, []
+    paths = _question_files(folder, nq, mkqa_file)
+    if "NQ" in paths:
+        pairs = Records([paths["NQ"]], _parser(paths["NQ"]))
         questions, answers = zip(*pairs, strict=True)
-        tasks["NQ"] = Task("en", list(questions), list(answers))
-        files += pairs.files
-    if (folder / mkqa_file).exists():
-        examples, file = mkqa.read_examples(folder / mkqa_file, _dropped(drop_binary))
-        gold = [example.answers for example in examples]
+        tasks["NQ"] = Task("en", list(questions), list(answers), pairs.where)
+        read += pairs.files
+    if "MKQA" in paths:
+        examples, file = mkqa.read_examples(paths["MKQA"], _dropped(drop_binary))
+        gold, where = [example.answers for example in examples], [example.where for example in examples].__getitem__
         for code in sorted(examples[0].questions):
-            tasks[f"MKQA {code}"] = Task(code, mkqa.in_language(examples, code), gold)
-        files.append(file)
-    if not tasks:
+            tasks[f"MKQA {code}"] = Task(code, mkqa.in_language(examples, code), gold, where)
+        read.append(file)
+    return tasks, read
+
+
+def _question_files(folder: Path, nq: str | os.PathLike | None, mkqa_file: str | os.PathLike) -> dict[str, Path]:
+    """{"NQ" or "MKQA": its file} of those that are there; FileNotFoundError where none is."""
+    names = [nq] if nq is not None else NQ
+    found = {
+        group: next(folder / name for name in of_group if (folder / name).exists())
+        for group, of_group in (("NQ", names), ("MKQA", [mkqa_file]))
+        if any((folder / name).exists() for name in of_group)
+    }
+    if not found:
         raise FileNotFoundError(f"{folder} holds no questions: none of {', '.join(map(str, [*names, mkqa_file]))}")
-    return tasks, files
+    return found
+
+
+def files(
+    folder: Path,
+    *,
+    base: str | os.PathLike = BASE,
+    nq: str | os.PathLike | None = None,
+    mkqa_file: str | os.PathLike = MKQA,
+    **_,
+) -> list[Path]:
+    """Those that ``evaluate`` reads with the same options; FileNotFoundError as from there."""
+    return [*_question_files(folder, nq, mkqa_file).values(), *_base_files(folder / base)]
 
 
 def open_base(path: str | os.PathLike) -> Records:
     """The ``Pair`` of a file, or of all files in a folder in the order of their names; see ``Records``."""
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {path}; name the question-answer base, such as PAQ, with the option base")
-    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
-    if not files:
-        raise FileNotFoundError(f"{path} is empty; wanted the files of the question-answer base, .jsonl or .tsv")
-    kinds = {file.suffix for file in files}
+    paths = _base_files(Path(path))
+    kinds = {file.suffix for file in paths}
     if len(kinds) > 1:
         raise ValueError(f"{path} holds files of several kinds, {', '.join(sorted(kinds))}; wanted the base alone")
-    return Records(files, _parser(files[0]))
+    return Records(paths, _parser(paths[0]))
+
+
+def _base_files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}; name the question-answer base, such as PAQ, with the option base")
+    found = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    if not found:
+        raise FileNotFoundError(f"{path} is empty; wanted the files of the question-answer base, .jsonl or .tsv")
+    return found
 
 
 def _parser(path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,15 +10,30 @@ from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.store import versions, write_json
 
 FILE = "results.json"
+# Options of a model that change its vectors.
+SETTINGS = ("max_length", "pooling", "layer", "pool_special", "prefix", "tower")
 
 
-def default_output(embedder: Embedder, benchmark: str) -> Path:
-    """MODEL_DIR/evaluations/BENCHMARK/step_STEP of a model loaded from a checkpoint; ValueError for another."""
+def default_output(embedder: Embedder, benchmark: str, model: dict) -> Path:
+    """MODEL_DIR/evaluations/BENCHMARK/step_STEP of a model loaded from a checkpoint; ValueError for another.
+
+    What was said otherwise than in the checkpoint follows, so that its results don't meet those of the model as it is:
+    ``step_STEP,layer=8,calibrated=shift_scale``.
+
+    Args:
+      embedder: the model, calibrated or not.
+      benchmark: its name.
+      model: the options it was loaded with, see ``grid.load``.
+    """
     if "step" not in embedder.source:
         raise ValueError("only a checkpoint has a folder of its own; say with --output where the results are to go")
     steps = Path(embedder.source["directory"]).parent
     model_dir = steps.parent if steps.name == "checkpoints" else steps
-    return model_dir / "evaluations" / benchmark / f"step_{embedder.source['step']}"
+    said = {name: model[name] for name in SETTINGS if model.get(name) is not None}
+    if calibration := embedder.describe().get("calibration"):
+        said["calibrated"] = "_".join(calibration["used_steps"])
+    parts = [f"step_{embedder.source['step']}", *(f"{name}={slug(str(value))}" for name, value in said.items())]
+    return model_dir / "evaluations" / benchmark / ",".join(parts)
 
 
 def check_output(directory: Path, overwrite: bool = False) -> None:
@@ -40,6 +56,11 @@ def write_results(directory: Path, result: dict, embedder: Embedder) -> Path:
     }
     write_json(directory / FILE, contents)
     return directory / FILE
+
+
+def slug(name: str) -> str:
+    """A name as the name of a folder."""
+    return re.sub(r"[^\w.+-]+", "_", name).strip("._") or "_"
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TypedDict
 
 import numpy as np
 
 from vmsst_jax.data.question_passages import without_question_mark
 from vmsst_jax.retrieval import embedder as embedders
-from vmsst_jax.retrieval import shards
+from vmsst_jax.retrieval import nearest, scann_index, shards
 from vmsst_jax.retrieval.cache import Cached
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.records import Records
+from vmsst_jax.retrieval.rows import Joined
+from vmsst_jax.retrieval.vector_checks import naming
 
 SIMILARITIES = ("cosine", "dot")
+
+
+class TowerOptions(TypedDict, total=False):
+    """Options of benchmarks with questions and passages, see ``Retriever``."""
+
+    passage_encoder: Embedder | str | os.PathLike | None
+    query_prefix: str
+    passage_prefix: str
+    similarity: str
+    strip_question_mark: bool
+
+
+class CorpusOptions(TypedDict, total=False):
+    """Options of benchmarks with a corpus that may be larger than memory, see ``Retriever``."""
+
+    embeddings_dir: str | os.PathLike | None
+    dtype: str
+    shard_rows: int
+    index: str
+
+
+class RetrieverOptions(TowerOptions, CorpusOptions, total=False):
+    """All options of ``Retriever``."""
 
 
 class Retriever:
@@ -31,9 +57,11 @@ class Retriever:
       embeddings_dir: where the vectors of corpora are kept; None is the user's own ~/.cache/vmsst_jax/passages.
       dtype: "float32" or "float16", how they are stored.
       shard_rows: passages to a file of vectors.
+      index: how the nearest are found, one of ``nearest.KINDS``. "auto" is exact unless questions times passages are
+        too many for the CPU; the result then says which share was found. Inner products are never searched by ScaNN.
 
     Raises:
-      ValueError: an unknown similarity, towers of different width, or a prefix before a model's own prefix.
+      ValueError: an unknown similarity or index, towers of different width, or a prefix before a model's own prefix.
     """
 
     def __init__(
@@ -48,9 +76,13 @@ class Retriever:
         embeddings_dir: str | os.PathLike | None = None,
         dtype: str = "float32",
         shard_rows: int = shards.ROWS,
+        index: str = "auto",
     ):
         if similarity not in SIMILARITIES:
             raise ValueError(f"similarity is {similarity!r}; use one of {', '.join(SIMILARITIES)}")
+        nearest.choose(1, 1, index)
+        if similarity == "dot" and index == "scann":
+            raise ValueError("ScaNN's settings are for the cosine; leave index away, or take similarity cosine")
         if isinstance(passage_encoder, str | os.PathLike):
             passage_encoder = embedders.load_passages(passage_encoder)
         self._queries, self._passages = embedder, embedder if passage_encoder is None else passage_encoder
@@ -64,25 +96,42 @@ class Retriever:
         self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
         self._strip, self._normalize, self.similarity = strip_question_mark, similarity == "cosine", similarity
         self._store = {"folder": embeddings_dir, "dtype": dtype, "shard_rows": shard_rows}
+        self._index = "exact" if similarity == "dot" and index == "auto" else index
 
-    def questions(self, texts: Sequence[str], language: str) -> np.ndarray:
-        """Questions of one language -> float32 [n, D]."""
+    def questions(
+        self, texts: Sequence[str], language: str, where: Callable[[int], str] = "text {}".format
+    ) -> np.ndarray:
+        """Questions of one language -> float32 [n, D].
+
+        ``where`` says of the number of a text where it was read, for the error about its vector.
+        """
         texts = [without_question_mark(text) if self._strip else text for text in texts]
-        return self._encode(self._queries, self._query_prefix, texts, language, progress=True)
+        with naming(where):
+            return self._encode(self._queries, self._query_prefix, texts, language, progress=True)
 
-    def passages(self, texts: Sequence[str], language: str) -> np.ndarray:
+    def passages(
+        self, texts: Sequence[str], language: str, where: Callable[[int], str] = "text {}".format
+    ) -> np.ndarray:
         """A few passages of one language -> float32 [n, D]; those of a corpus go through ``corpus``."""
-        return self._encode(self._passages, self._passage_prefix, texts, language, progress=True)
+        with naming(where):
+            return self._encode(self._passages, self._passage_prefix, texts, language, progress=True)
 
-    def corpus(self, records: Records, text: Callable[..., str], text_form: str, language: str) -> list[np.ndarray]:
-        """All passages of a corpus of one language, for ``shards.top_k``; see ``shards.embed``.
+    def corpus(self, records: Records, text: Callable[..., str], text_form: str, language: str) -> Joined:
+        """All passages of a corpus of one language -> [n, D]; see ``shards.embed``.
 
         Args:
           records: the passages.
           text: record -> what is embedded of it.
           text_form: in words what ``text`` does; vectors are kept under it.
           language: the code of their language.
+
+        Raises ValueError for fewer than ScaNN can index, if that is wanted.
         """
+        if self._index == "scann" and len(records) < scann_index.LEAST:
+            raise ValueError(
+                f"{records.files[0].path} has {len(records)} records, and ScaNN needs at least {scann_index.LEAST}; "
+                "leave index=scann away"
+            )
         identity = {
             "model": self._passages.fingerprint(),
             "prefix": self._passage_prefix,
@@ -98,6 +147,10 @@ class Retriever:
             return self._encode(model, self._passage_prefix, [text(record) for record in block], language)
 
         return shards.embed(records, encode, identity, **self._store)
+
+    def nearest(self, questions: np.ndarray, corpus: np.ndarray | Joined, k: int) -> nearest.Found:
+        """The k nearest passages of each question [n, D] among a ``corpus`` [m, D]."""
+        return nearest.top_k(questions, corpus, k, self._index)
 
     def _encode(self, model: Embedder, prefix: str, texts: Sequence[str], language: str, progress=False) -> np.ndarray:
         texts = [prefix + text for text in texts]

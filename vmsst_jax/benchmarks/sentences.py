@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.exact import normalize
 from vmsst_jax.retrieval.lines import read_lines
 from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.vector_checks import naming
 
 # Sentences embedded between two signs of progress.
 BLOCK = 4096
@@ -45,7 +47,12 @@ class Sentences:
         self.origins: dict[str, dict[str, tuple[Path, int]]] = {}
 
     def add(self, language: str, texts: Sequence[str], path: Path, lines: Iterable[int] | None = None) -> None:
-        """Sentences of ``language`` read from ``path``; ``lines`` are their numbers there, None counts from 1."""
+        """Sentences of ``language`` read from ``path``; ``lines`` are their numbers there, None counts from 1.
+
+        Raises ValueError where all of them are blank.
+        """
+        if not any(text.strip() for text in texts):
+            raise ValueError(f"{path}: all {len(texts)} sentences of {language} are blank; fetch it again")
         known = self.origins.setdefault(language, {})
         for text, line in zip(texts, lines or range(1, len(texts) + 1), strict=True):
             known.setdefault(text, (path, line))
@@ -74,8 +81,10 @@ class Sentences:
             for language, known in self.origins.items():
                 texts, parts = list(known), []
                 for start in range(0, len(texts), BLOCK):
-                    parts.append(encode(texts[start : start + BLOCK], language=language))
-                    shown.update(len(texts[start : start + BLOCK]))
+                    block = texts[start : start + BLOCK]
+                    with naming(functools.partial(_where, [known[text] for text in block])):
+                        parts.append(encode(block, language=language))
+                    shown.update(len(block))
                 results[language] = np.concatenate(parts, axis=-2)
         return results
 
@@ -99,12 +108,10 @@ def _unit(vectors: np.ndarray, origins: dict[str, tuple[Path, int]]) -> np.ndarr
     """Rows of length 1: [n, D] -> float32 [n, D]; ``origins`` has the n sentences in the same order."""
     if vectors.ndim != 2 or len(vectors) != len(origins):
         raise ValueError(f"the model gave vectors of shape {vectors.shape} for {len(origins)} sentences")
-    peak = np.abs(vectors).max(axis=1)
-    usable = (peak > 0) & (peak < np.inf)  # False for NaN too
-    if not usable.all():
-        text, (path, line) = list(origins.items())[int(np.argmin(usable))]
-        raise ValueError(
-            f"{path}, line {line}: the vector of {text[:80]!r} has NaN or infinity or nothing but zeros; is the model "
-            "damaged?"
-        )
-    return normalize(vectors)
+    with naming(functools.partial(_where, list(origins.values()))):
+        return normalize(vectors, list(origins))
+
+
+def _where(origins: list[tuple[Path, int]], row: int) -> str:
+    path, line = origins[row]
+    return f"{path}, line {line}"

@@ -48,7 +48,7 @@ def evaluate(
     if output:
         report.check_output(Path(output), overwrite)
     loaded = grid.load(model, cache, cache_dir)
-    folder = Path(output) if output else report.default_output(loaded.embedder, benchmark)
+    folder = Path(output) if output else report.default_output(loaded.embedder, benchmark, model)
     report.check_output(folder, overwrite)
     options = grid.with_passages(benchmark, grid.aside(benchmark, cache_dir) | options, loaded.passages)
     result, table = suite.run(benchmark, loaded.embedder, data_dir, options)

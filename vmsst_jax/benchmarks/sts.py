@@ -153,11 +153,11 @@ def correlate(embedder: Embedder, sets: dict[str, tuple[Files, tuple[str, str]]]
 def correlations(cosines: np.ndarray, scored: Scored, files: Files) -> dict[str, float]:
     """Spearman's (ties share their mean rank) and Pearson's correlation of cosines [n] with the gold scores.
 
-    Raises ValueError where the cosines are all the same, which correlates with nothing.
+    Raises ValueError where the cosines are all the same but for rounding, which correlates with nothing.
     """
     from scipy import stats
 
-    if np.ptp(cosines) == 0:
+    if np.ptp(cosines) < 1e-6:
         raise ValueError(f"{files.paths[0]}: the cosines of all {len(cosines)} pairs are the same; no correlation")
     return {
         "spearman": float(stats.spearmanr(cosines, scored.gold).statistic),

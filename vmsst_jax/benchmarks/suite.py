@@ -1,8 +1,10 @@
 """The benchmarks by name, each a module with ``evaluate(embedder, data_dir, *, languages=None, OPTIONS) -> result``.
 
 A result is a dictionary ready for JSON that holds at least "benchmark", "data", "split", "direction", "scoring",
-"index" (kind and recall), "per_language" and "means". The module has ``table(result) -> str`` beside it, and
-``FOLDER`` where its files usually lie in a folder of another name than its own.
+"index" (kind and recall), "per_language" and "means". The module has ``table(result) -> str`` beside it,
+``FOLDER`` where its files usually lie in a folder of another name than its own, and, where that folder holds other
+things too, ``files(folder, **OPTIONS)``, those that ``evaluate`` reads. Options that several share are a ``TypedDict``:
+``**options: Unpack[TowerOptions]``.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import difflib
 import importlib
 import inspect
 import os
+import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -46,13 +49,28 @@ def check(name: str, options: Iterable[str] = ()) -> None:
 
 def options_of(name: str) -> list[str]:
     """The names of a benchmark's options."""
-    parameters = inspect.signature(_module(name).evaluate).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    evaluate, names = _module(name).evaluate, []
+    for parameter in inspect.signature(evaluate).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            names.append(parameter.name)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            (shared,) = typing.get_args(typing.get_type_hints(evaluate)[parameter.name])
+            names += typing.get_type_hints(shared)
+    return names
 
 
 def folder(name: str) -> str:
     """Where a benchmark's files lie below a folder with the data of several: its module's ``FOLDER``, else its name."""
     return getattr(_module(name), "FOLDER", name)
+
+
+def files(name: str, data_dir: str | os.PathLike, options: dict) -> list[Path] | None:
+    """The files in ``data_dir`` that a benchmark reads; None where that is the whole folder.
+
+    Raises FileNotFoundError where some are missing that it can't do without.
+    """
+    own = getattr(_module(name), "files", None)
+    return own and own(Path(data_dir), **options)
 
 
 def share_out(

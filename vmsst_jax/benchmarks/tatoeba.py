@@ -11,14 +11,13 @@ English have a benchmark of their own, ``tatoeba_non_english``.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vmsst_jax.benchmarks import language_sets
-from vmsst_jax.benchmarks.language_codes import canonical
+from vmsst_jax.benchmarks import html_report, language_sets
+from vmsst_jax.benchmarks.elements import is_number
 from vmsst_jax.benchmarks.metrics import (
     HUBNESS_SCORES,
     TRANSLATION_SCORES,
@@ -32,6 +31,9 @@ from vmsst_jax.benchmarks.metrics import (
 from vmsst_jax.benchmarks.report import format_table
 from vmsst_jax.benchmarks.sentences import Sentences
 from vmsst_jax.conversion.model import UNDETERMINED
+from vmsst_jax.language_codes import canonical
+from vmsst_jax.retrieval import isomorphism
+from vmsst_jax.retrieval.calibration import Calibrated
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import read_lines, scan
 from vmsst_jax.retrieval.records import checksum
@@ -82,6 +84,7 @@ def evaluate(
     direction: str = "both",
     seen: Sequence[str] | None = None,
     baseline: str | os.PathLike | None = None,
+    picture: str | Sequence[str] = (),
 ) -> dict:
     """Accuracy in both directions per language with the signs of hubness, and macro means over groups of languages.
 
@@ -96,17 +99,22 @@ def evaluate(
         neither says, no language counts as seen or unseen.
       baseline: results.json of another model on the same data, for VMSST's Table 8: by how much more this model
         gains on it in unseen than in seen languages.
+      picture: languages to draw, each with English, before and after calibration (CCP, Figure 1): "de,tr" or a list.
 
     Returns:
       The result, see ``suite``; accuracies are shares of 1.
 
     Raises:
       FileNotFoundError, ValueError: files missing, empty, not UTF-8 or of unequal length; an unknown language or
-        direction; a baseline of another protocol.
+        direction; a baseline of another protocol; a picture of a model without a calibration or of few pairs.
     """
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; use one of {', '.join(DIRECTIONS)}")
     data = {code: read_pairs(data_dir, code) for code in language_sets.choose(find_languages(data_dir), languages)}
+    pictured = picture.split(",") if isinstance(picture, str) else picture
+    drawn = language_sets.choose(list(data), pictured) if pictured else []
+    if drawn and not isinstance(embedder, Calibrated):
+        raise ValueError("a picture shows what calibration does; give the model one (--calibration=FILE)")
     sentences = Sentences()
     for code, pairs in data.items():
         for language, side, path in zip((code, ENGLISH), pairs, _paths(data_dir, code), strict=True):
@@ -139,6 +147,8 @@ def evaluate(
         "means": group_means(per_language, _groups(per_language), (*TRANSLATION_SCORES, *HUBNESS_SCORES)),
         "figures": [histogram.figure()],
     }
+    for code in drawn:
+        result["figures"] += isomorphism.figures(embedder, list(zip(*data[code], strict=True)), (code, ENGLISH))
     return result if baseline is None else result | {"baseline": compare(result, baseline)}
 
 
@@ -170,10 +180,7 @@ def compare(result: dict, baseline: str | os.PathLike) -> dict:
     Raises:
       ValueError: the baseline has other data, another direction or other seen languages, or a group is empty.
     """
-    try:
-        other = json.loads(Path(baseline).read_text("utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{baseline}, line {error.lineno}: no JSON ({error.msg}); give a results.json") from None
+    (other,) = html_report.read_results([baseline])
     score = result["scores"][-1]
     for name, ours, theirs in (
         ("benchmark", result["benchmark"], other.get("benchmark")),
@@ -186,6 +193,8 @@ def compare(result: dict, baseline: str | os.PathLike) -> dict:
     for group in ("seen", "unseen"):
         if not result["means"][group]["languages"]:
             raise ValueError(f"the delta wants seen and unseen languages, but none is {group}; say which with `seen`")
+        if not is_number(other["means"].get(group, {}).get(score)):
+            raise ValueError(f"{baseline} has no mean {score} of {group} languages; evaluate it again")
     gains = {g: result["means"][g][score] - other["means"][g][score] for g in ("seen", "unseen")}
     return {
         "file": str(baseline),

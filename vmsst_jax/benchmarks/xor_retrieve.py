@@ -10,18 +10,18 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
-from vmsst_jax.benchmarks.language_codes import canonical
+from vmsst_jax import checks
 from vmsst_jax.benchmarks.language_sets import choose
 from vmsst_jax.benchmarks.metrics import group_means
 from vmsst_jax.benchmarks.passages import find_ids, open_passages, with_title
 from vmsst_jax.benchmarks.report import format_table
-from vmsst_jax.benchmarks.retriever import Retriever
+from vmsst_jax.benchmarks.retriever import Retriever, RetrieverOptions
 from vmsst_jax.benchmarks.word_tokens import word_tokenizer
-from vmsst_jax.retrieval import shards
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
@@ -40,12 +40,13 @@ WHAT_IS_RIGHT = (
 
 
 class Question(NamedTuple):
-    """``answers`` are spans: what is left without "yes" and "no"."""
+    """``answers`` are spans: what is left without "yes" and "no"; ``where`` is file and line."""
 
     id: str
     language: str
     text: str
     answers: list[str]
+    where: str = ""
 
 
 def evaluate(
@@ -58,15 +59,8 @@ def evaluate(
     passages: str = PASSAGES,
     run: str | os.PathLike | None = None,
     depth: int = 100,
-    passage_encoder: Embedder | str | os.PathLike | None = None,
-    query_prefix: str = "",
-    passage_prefix: str = "",
     title_separator: str | None = " ",
-    similarity: str = "cosine",
-    strip_question_mark: bool = False,
-    embeddings_dir: str | os.PathLike | None = None,
-    dtype: str = "float32",
-    shard_rows: int = shards.ROWS,
+    **options: Unpack[RetrieverOptions],
 ) -> dict:
     """R@2kt and R@5kt per language, and their macro means.
 
@@ -82,8 +76,7 @@ def evaluate(
       depth: passages to a question.
       title_separator: between a passage's title and its text where they are embedded; None leaves titles out. Answers
         are looked for in texts alone.
-      passage_encoder, query_prefix, passage_prefix, similarity, strip_question_mark, embeddings_dir, dtype, shard_rows:
-        see ``retriever.Retriever``.
+      **options: see ``retriever.Retriever``.
 
     Returns:
       The result, see ``suite``; scores are shares of 1. "short" counts questions with passages of fewer than 5,000
@@ -98,21 +91,12 @@ def evaluate(
     chosen = choose(sorted({question.language for question in spans}), languages)
     spans = [question for question in spans if question.language in chosen]
     tokenize = word_tokenizer()
-    retriever = None
+    retriever, index = None, {"kind": "ready run", "recall": None}
+    checks.whole("depth", depth)
     if run is None:
-        retriever = Retriever(
-            embedder,
-            passage_encoder=passage_encoder,
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            similarity=similarity,
-            strip_question_mark=strip_question_mark,
-            embeddings_dir=embeddings_dir,
-            dtype=dtype,
-            shard_rows=shard_rows,
-        )
-        texts, read = _search(retriever, spans, Path(data_dir) / passages, depth, title_separator)
-        protocol = f"{depth} nearest passages by {similarity}, embedded: {with_title(title_separator)[1]}"
+        retriever = Retriever(embedder, **options)
+        texts, read, index = _search(retriever, spans, Path(data_dir) / passages, depth, title_separator)
+        protocol = f"{depth} nearest passages by {retriever.similarity}, embedded: {with_title(title_separator)[1]}"
     else:
         texts, read = _read_run(run, spans, asked)
         protocol = f"ready predictions, {run}"
@@ -125,7 +109,7 @@ def evaluate(
         "split": split,
         "direction": "question -> English passage",
         "scoring": f"{protocol}; {WHAT_IS_RIGHT}",
-        "index": {"kind": "exact", "recall": 1.0} if retriever else {"kind": "ready run", "recall": None},
+        "index": index,
         "retriever": retriever.describe() if retriever else None,
         "scores": list(CUTS),
         "per_language": per_language,
@@ -156,7 +140,7 @@ def read_questions(path: str | os.PathLike, split: str) -> tuple[list[Question],
         seen[question.id] = number
         splits.add(its_split)
         if its_split in (split, None):
-            found.append(question)
+            found.append(question._replace(where=records.where(number)))
     if not any(question.answers for question in found):
         raise ValueError(
             f"{path} has no question of the split {split!r} with an answer other than yes and no; it has "
@@ -189,25 +173,30 @@ def _spans(answers: object) -> list[str]:
 
 def _search(
     retriever: Retriever, questions: list[Question], path: Path, depth: int, separator: str | None
-) -> tuple[Callable[[int], Iterable[str]], list[TextFile]]:
-    """(question's number -> texts of its passages in the order of their rank, files read)."""
-    passages = open_passages(path)
+) -> tuple[Callable[[int], Iterable[str]], list[TextFile], dict]:
+    """(question's number -> texts of its passages in the order of their rank, files read, how it was searched)."""
+    passages = open_passages(path, depth)
     find_ids(passages)
     vectors = retriever.corpus(passages, *with_title(separator), language="en")
     asked: dict[str, list[int]] = {}
     for number, question in enumerate(questions):
         asked.setdefault(question.language, []).append(number)
-    parts = [retriever.questions([questions[i].text for i in members], canonical(c)) for c, members in asked.items()]
+    parts = []
+    for code, members in asked.items():
+        of_one = [questions[i] for i in members]
+        where = [question.where for question in of_one].__getitem__
+        parts.append(retriever.questions([question.text for question in of_one], canonical(code), where))
     # All at once: the shards may be larger than memory and are read once a search.
+    found = retriever.nearest(np.concatenate(parts), vectors, depth)
     best = np.empty((len(questions), depth), np.int64)
-    best[[i for members in asked.values() for i in members]] = shards.top_k(np.concatenate(parts), vectors, depth)[1]
-    return lambda number: (passages[row].text for row in best[number].tolist()), passages.files
+    best[[i for members in asked.values() for i in members]] = found.indices
+    return lambda number: (passages[row].text for row in best[number].tolist()), passages.files, found.index
 
 
 def _read_run(
     path: str | os.PathLike, questions: list[Question], known: list[Question]
 ) -> tuple[Callable[[int], Iterable[str]], list[TextFile]]:
-    """As ``_search``, from a file of predictions."""
+    """(question's number -> texts, files read), from a file of predictions."""
     file = scan(path)
     try:
         predictions = json.loads(Path(path).read_text("utf-8"))

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
 from vmsst_jax import checks
-from vmsst_jax.benchmarks.language_codes import canonical
 from vmsst_jax.benchmarks.language_sets import choose
 from vmsst_jax.benchmarks.report import format_table
-from vmsst_jax.benchmarks.retriever import Retriever
+from vmsst_jax.benchmarks.retriever import Retriever, TowerOptions
+from vmsst_jax.language_codes import canonical
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.exact import top_k
 from vmsst_jax.retrieval.lines import TextFile
@@ -43,6 +43,14 @@ class Side(NamedTuple):
     right: np.ndarray
     files: list[TextFile]
 
+    def where_paragraph(self, row: int) -> str:
+        """File, article and paragraph, for messages."""
+        return "{}, article {}, paragraph {}".format(self.files[0].path, *self.keys[row])
+
+    def where_question(self, row: int) -> str:
+        """File and id of the question."""
+        return f"{self.files[1].path}, question {self.ids[row]}"
+
 
 def evaluate(
     embedder: Embedder,
@@ -50,11 +58,7 @@ def evaluate(
     *,
     languages: Sequence[str] | None = None,
     articles: tuple[int, int] | None = None,
-    passage_encoder: Embedder | str | os.PathLike | None = None,
-    query_prefix: str = "",
-    passage_prefix: str = "",
-    similarity: str = "cosine",
-    strip_question_mark: bool = False,
+    **towers: Unpack[TowerOptions],
 ) -> dict:
     """How often the nearest paragraph is the one with the answer, for every pair of languages.
 
@@ -64,7 +68,7 @@ def evaluate(
       languages: codes of the languages wanted; None for all.
       articles: the first article that is taken, and the first after it that isn't, such as those that a model was not
         trained on; None for all.
-      passage_encoder, query_prefix, passage_prefix, similarity, strip_question_mark: see ``retriever.Retriever``.
+      **towers: see ``retriever.Retriever``.
 
     Returns:
       The result, see ``suite``; besides, "matrix" {language of the question: {language of the paragraphs: share}}.
@@ -72,22 +76,17 @@ def evaluate(
     Raises:
       FileNotFoundError, ValueError: files missing, empty, malformed or not aligned; an unknown language.
     """
-    retriever = Retriever(
-        embedder,
-        passage_encoder=passage_encoder,
-        query_prefix=query_prefix,
-        passage_prefix=passage_prefix,
-        similarity=similarity,
-        strip_question_mark=strip_question_mark,
-    )
+    retriever = Retriever(embedder, **towers)
     sides = {code: read_side(data_dir, code) for code in choose(find_languages(data_dir), languages)}
     _check_aligned(sides)
     if articles is not None:
         sides = {code: _of_articles(side, articles) for code, side in sides.items()}
-    paragraphs = {code: retriever.passages(side.paragraphs, canonical(code)) for code, side in sides.items()}
+    paragraphs = {
+        code: retriever.passages(side.paragraphs, canonical(code), side.where_paragraph) for code, side in sides.items()
+    }
     matrix = {}
     for code, side in sides.items():
-        questions = retriever.questions(side.questions, canonical(code))
+        questions = retriever.questions(side.questions, canonical(code), side.where_question)
         matrix[code] = {
             other: float(np.mean(top_k(questions, vectors, 1)[1][:, 0] == side.right))
             for other, vectors in paragraphs.items()
@@ -106,8 +105,8 @@ def evaluate(
         "split": "all" if articles is None else f"articles {articles[0]} to {articles[1] - 1}",
         "direction": [f"{name}: {what}" for name, what in DIRECTIONS.items()],
         "scoring": (
-            f"this project's own protocol: {similarity}, accuracy of the single nearest paragraph of one language, "
-            "paragraphs embedded without their titles"
+            f"this project's own protocol: {retriever.similarity}, accuracy of the single nearest paragraph of one "
+            "language, paragraphs embedded without their titles"
         ),
         "index": {"kind": "exact", "recall": 1.0},
         "retriever": retriever.describe(),

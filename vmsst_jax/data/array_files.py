@@ -90,6 +90,20 @@ class FolderSink:
         shutil.rmtree(self._partial, ignore_errors=True)
 
 
+def sink(arrays: dict[str, type | None], vocab_size: int, folder: str | os.PathLike | None) -> MemorySink | FolderSink:
+    """What gathers the blocks of a cache, in memory without a folder.
+
+    Args:
+      arrays: name -> type, None for tokens: uint16 where the vocabulary allows, int32 otherwise.
+
+    Raises FileExistsError where the folder exists, OSError where it can't be made.
+    """
+    tokens = np.uint16 if vocab_size <= 2**16 else np.int32
+    dtypes = {name: np.dtype(dtype or tokens) for name, dtype in arrays.items()}
+    with room(folder):
+        return MemorySink(dtypes) if folder is None else FolderSink(dtypes, Path(folder))
+
+
 def open_arrays(folder: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     """Maps one array per name of ``sizes``; ValueError where a file is missing, damaged or of another length."""
     arrays = {}
@@ -105,12 +119,20 @@ def open_arrays(folder: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def read_meta(folder: Path, wanted: int, fields: dict[str, type]) -> dict:
-    """The contents of ``meta.json``; ValueError if it is damaged, of a format other than ``wanted``, or lacks a field.
+def read_meta(folder: Path, wanted: int, fields: dict[str, type], tokenizer_sha256: str) -> dict:
+    """The contents of a cache's ``meta.json``.
 
     Args:
-      fields: name -> type of what must be in there, "format" among them.
+      wanted: its format.
+      fields: name -> type of what must be in there, "format" and "tokenizer_sha256" among them.
+      tokenizer_sha256: of the tokenizer that is to go on reading.
+
+    Raises:
+      FileNotFoundError: there is none.
+      ValueError: it is damaged, of another format, lacks a field, or another tokenizer made the cache.
     """
+    if not (folder / "meta.json").is_file():
+        raise FileNotFoundError(f"no cache in {folder} (no meta.json): build it first.")
     try:
         meta = json.loads((folder / "meta.json").read_text("utf-8"))
         if not isinstance(meta, dict):
@@ -123,13 +145,9 @@ def read_meta(folder: Path, wanted: int, fields: dict[str, type]) -> dict:
     except ValueError as error:
         what = f"{folder / 'meta.json'} is damaged or of another version ({error})"
         raise ValueError(f"{what}: remove the folder {folder} and build the cache anew.") from None
-    return meta
-
-
-def check_tokenizer(folder: Path, meta: dict, sha256: str) -> None:
-    """ValueError unless the folder's ``meta["tokenizer_sha256"]`` is this tokenizer's."""
-    if meta["tokenizer_sha256"] != sha256:
+    if meta["tokenizer_sha256"] != tokenizer_sha256:
         raise ValueError(
             f"{folder} was built with the tokenizer {meta['tokenizer_sha256'][:12]}..., this run has "
-            f"{sha256[:12]}... (sha256): use that tokenizer, or build the cache anew in another folder."
+            f"{tokenizer_sha256[:12]}... (sha256): use that tokenizer, or build the cache anew in another folder."
         )
+    return meta

@@ -1,5 +1,6 @@
 """Token cache: a parallel corpus tokenised once, as flat memory-mapped arrays that are read without TensorFlow."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from vmsst_jax.data.batching import ragged_index, text_ids
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 BLOCK = 8192  # pairs tokenised at once while building
 # Array name -> type; P pairs are 2P sentences, sentence 2p being the source of pair p and 2p + 1 its target.
 # `tokens` is uint16 where the vocabulary allows, int32 otherwise.
@@ -28,7 +29,7 @@ ARRAYS = {
 
 META = {
     **dict.fromkeys(("format", "pairs", "tokens", "truncated", "max_length"), int),
-    **{"source": str, "tokenizer_sha256": str, "languages": list, "sentences": dict},
+    **{"source": str, "sha256": str, "tokenizer_sha256": str, "languages": list, "sentences": dict},
 }
 
 
@@ -38,8 +39,9 @@ class TokenCache:
     A folder holds one ``.npy`` file per array of :data:`ARRAYS` and ``meta.json``.
 
     Attributes:
-      meta: the contents of ``meta.json``: format, source, pairs, tokens, truncated, max_length, tokenizer_sha256,
-        languages (codes in the order of the ids) and sentences (their number per language code).
+      meta: the contents of ``meta.json``: format, source, sha256 (of all texts and their languages, in order), pairs,
+        tokens, truncated, max_length, tokenizer_sha256, languages (codes in the order of the ids) and sentences (their
+        number per language code).
       folder: where the cache lies, or None.
     """
 
@@ -60,6 +62,16 @@ class TokenCache:
     def lengths(self) -> np.ndarray:
         """Tokens per sentence, eos included: int64 [P, 2] (source, target), computed anew at each call."""
         return np.diff(self._arrays["offsets"]).reshape(-1, 2)
+
+    @property
+    def cuts(self) -> np.ndarray:
+        """Whether sentences were truncated: bool [P, 2] (source, target)."""
+        return self._arrays["cut"].reshape(-1, 2)
+
+    @property
+    def langs(self) -> np.ndarray:
+        """Languages of sentences in the run's language table: int32 [P, 2] (source, target)."""
+        return self._lang[self._arrays["lang"]].reshape(-1, 2)
 
     def pair_ids(self, pairs: np.ndarray) -> np.ndarray:
         """The corpus's own ids of pairs: int64 [K] of int64 [K] indices."""
@@ -103,10 +115,7 @@ class TokenCache:
           FileExistsError: the folder exists.
           ValueError: no examples, or an unknown language.
         """
-        tokens_dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-        dtypes = {name: np.dtype(dtype or tokens_dtype) for name, dtype in ARRAYS.items()}
-        with array_files.room(folder):
-            sink = array_files.MemorySink(dtypes) if folder is None else array_files.FolderSink(dtypes, Path(folder))
+        sink = array_files.sink(ARRAYS, tokenizer.vocab_size, folder)
         meta = {
             "format": FORMAT,
             "source": source,
@@ -115,8 +124,8 @@ class TokenCache:
             "languages": list(languages.codes),
         }
         try:
-            counts, sentences = Counter(), np.zeros(len(languages), np.int64)
-            for block in _tokenise(examples, tokenizer, languages, max_length):
+            counts, sentences, digest = Counter(), np.zeros(len(languages), np.int64), hashlib.sha256()
+            for block in _tokenise(examples, tokenizer, languages, max_length, digest):
                 with array_files.room(folder):
                     sink.add(block)
                 counts["pairs"] += len(block["pair_id"])
@@ -125,7 +134,8 @@ class TokenCache:
                 sentences += np.bincount(block["lang"], minlength=len(languages))
             if not counts["pairs"]:
                 raise ValueError(f"no examples in {source}: wanted at least one pair. Check the corpus and the split.")
-            meta |= {**counts, "sentences": {c: int(n) for c, n in zip(languages.codes, sentences, strict=True) if n}}
+            meta |= {**counts, "sha256": digest.hexdigest()}
+            meta |= {"sentences": {c: int(n) for c, n in zip(languages.codes, sentences, strict=True) if n}}
             with array_files.room(folder):
                 arrays = sink.finish(meta)
         except BaseException:
@@ -141,10 +151,7 @@ class TokenCache:
           FileNotFoundError: no cache there. ValueError: made with another tokenizer or format, or damaged.
         """
         folder = Path(folder)
-        if not (folder / "meta.json").is_file():
-            raise FileNotFoundError(f"no token cache in {folder} (no meta.json): build it first.")
-        meta = array_files.read_meta(folder, FORMAT, META)
-        array_files.check_tokenizer(folder, meta, tokenizer.sha256)
+        meta = array_files.read_meta(folder, FORMAT, META, tokenizer.sha256)
         pairs = meta["pairs"]
         sizes = {"tokens": meta["tokens"], "offsets": 2 * pairs + 1, "pair_id": pairs}
         arrays = array_files.open_arrays(folder, {name: sizes.get(name, 2 * pairs) for name in ARRAYS})
@@ -152,9 +159,12 @@ class TokenCache:
 
 
 def _tokenise(
-    examples: Iterable[dict], tokenizer: Tokenizer, languages: Languages, max_length: int
+    examples: Iterable[dict], tokenizer: Tokenizer, languages: Languages, max_length: int, digest
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The cache's arrays for BLOCK pairs at a time, ready to be appended to those of the blocks before."""
+    """The cache's arrays for BLOCK pairs at a time, ready to be appended to those of the blocks before.
+
+    The hash object ``digest`` gets all that is read.
+    """
     ids: dict[str, int] = {}
     examples = iter(examples)
     total = 0
@@ -163,6 +173,7 @@ def _tokenise(
         codes = [code for e in block for code in (e["source_lang"], e["target_lang"])]
         for code in set(codes) - ids.keys():
             ids[code] = languages.id(code)
+        digest.update("".join(f"{code}\n{text}\n" for code, text in zip(codes, texts, strict=True)).encode())
         tokens, lengths, cut = tokenizer.encode_flat(texts, max_length)
         ends = total + np.cumsum(lengths)
         offsets = ends if total else np.concatenate([[0], ends])

@@ -5,6 +5,7 @@ running text read the same cache.
 """
 
 import dataclasses
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from vmsst_jax.data.batching import ragged_index
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 BLOCK = 8192  # sentences tokenised at once while building, at least
 # Array name -> type; D documents of S sentences. `tokens` is uint16 where the vocabulary allows, int32 otherwise.
 ARRAYS = {
@@ -30,7 +31,7 @@ ARRAYS = {
 }
 META = {
     **dict.fromkeys(("format", "documents", "sentences", "tokens"), int),
-    **{"source": str, "tokenizer_sha256": str, "languages": list},
+    **{"source": str, "sha256": str, "tokenizer_sha256": str, "languages": list},
     **dict.fromkeys(("cleaning", "dropped", "per_language"), dict),
 }
 DROPPED = ("duplicate", "short", "long", "documents")
@@ -64,9 +65,10 @@ class DocumentCache:
     """Tokenised documents in memory or in a folder; make them with :meth:`build`, read them with :meth:`open`.
 
     Attributes:
-      meta: the contents of ``meta.json``: format, source, tokenizer_sha256, languages (codes in the order of the ids),
-        cleaning (its fields), documents, sentences, tokens, dropped ({duplicate, short, long: sentences; documents})
-        and per_language ({code: [documents, sentences, tokens]}).
+      meta: the contents of ``meta.json``: format, source, sha256 (of all documents before cleaning and their languages,
+        in order), tokenizer_sha256, languages (codes in the order of the ids), cleaning (its fields), documents,
+        sentences, tokens, dropped ({duplicate, short, long: sentences; documents}) and per_language ({code: [documents,
+        sentences, tokens]}).
       lang: id of each document's language in the run's own table: int32 [D].
       starts: documents as ranges of sentences: int64 [D + 1].
       offsets: sentences as ranges of tokens: int64 [S + 1].
@@ -125,10 +127,7 @@ class DocumentCache:
           FileExistsError: the folder exists.
           ValueError: no documents, none that cleaning leaves, or an unknown language.
         """
-        tokens_dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-        dtypes = {name: np.dtype(dtype or tokens_dtype) for name, dtype in ARRAYS.items()}
-        with array_files.room(folder):
-            sink = array_files.MemorySink(dtypes) if folder is None else array_files.FolderSink(dtypes, Path(folder))
+        sink = array_files.sink(ARRAYS, tokenizer.vocab_size, folder)
         builder = _Builder(tokenizer, languages, cleaning)
         try:
             for block in _blocks(examples):
@@ -151,10 +150,7 @@ class DocumentCache:
           FileNotFoundError: no cache there. ValueError: made with another tokenizer or format, or damaged.
         """
         folder = Path(folder)
-        if not (folder / "meta.json").is_file():
-            raise FileNotFoundError(f"no cache of documents in {folder} (no meta.json): build it first.")
-        meta = array_files.read_meta(folder, FORMAT, META)
-        array_files.check_tokenizer(folder, meta, tokenizer.sha256)
+        meta = array_files.read_meta(folder, FORMAT, META, tokenizer.sha256)
         documents = meta["documents"]
         sizes = {"tokens": meta["tokens"], "offsets": meta["sentences"] + 1, "documents": documents + 1}
         return cls(
@@ -182,7 +178,7 @@ class _Builder:
     def __init__(self, tokenizer: Tokenizer, languages: Languages, cleaning: Cleaning):
         self._tokenizer, self._languages, self._cleaning = tokenizer, languages, cleaning
         self._ids: dict[str, int] = {}
-        self._seen = 0
+        self._seen, self._digest = 0, hashlib.sha256()
         self._sentences = self._tokens = 0
         self._dropped = Counter(dict.fromkeys(DROPPED, 0))
         self._counts = np.zeros((len(languages), 3), np.int64)  # documents, sentences, tokens
@@ -191,13 +187,10 @@ class _Builder:
         """The cache's arrays for one block, ready to be appended to those of the blocks before."""
         first = not self._seen
         self._seen += len(block)
+        self._digest.update("".join(f"{e['lang']}\n{e['text']}\n\n" for e, _ in block).encode())
         for code in {example["lang"] for example, _ in block} - self._ids.keys():
             self._ids[code] = self._languages.id(code)
-        unique = [list(dict.fromkeys(sentences)) for _, sentences in block]
-        self._dropped["duplicate"] += sum(len(s) for _, s in block) - sum(map(len, unique))
-        tokens, lengths = self._pieces([sentence for sentences in unique for sentence in sentences])
-        of_document = np.repeat(np.arange(len(block)), [len(sentences) for sentences in unique])
-        kept = self._kept(lengths, of_document, len(block))
+        _, tokens, lengths, of_document, kept = self.clean(block)
         starts = np.cumsum(lengths) - lengths
         tokens = tokens[ragged_index(starts[kept], lengths[kept])]
         sizes = np.bincount(of_document[kept], minlength=len(block))
@@ -214,6 +207,15 @@ class _Builder:
             "lang": lang,
             "document_id": np.array([block[d][0]["document_id"] for d in rows.tolist()], np.int64),
         }
+
+    def clean(self, block: Sequence[tuple[dict, list[str]]]):
+        """(sentences without repetitions, their pieces, lengths and documents, indices of those that are kept)."""
+        unique = [list(dict.fromkeys(sentences)) for _, sentences in block]
+        self._dropped["duplicate"] += sum(len(s) for _, s in block) - sum(map(len, unique))
+        sentences = [sentence for document in unique for sentence in document]
+        tokens, lengths = self._pieces(sentences)
+        of_document = np.repeat(np.arange(len(block)), [len(document) for document in unique])
+        return sentences, tokens, lengths, of_document, self._kept(lengths, of_document, len(block))
 
     def _pieces(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Bare pieces: (tokens int32 [sum of lengths], lengths int64 [K]); one more than max_pieces at most."""
@@ -247,6 +249,7 @@ class _Builder:
         return {
             "format": FORMAT,
             "source": source,
+            "sha256": self._digest.hexdigest(),
             "tokenizer_sha256": self._tokenizer.sha256,
             "languages": list(codes),
             "cleaning": dataclasses.asdict(self._cleaning),
@@ -256,6 +259,21 @@ class _Builder:
             "dropped": dict(self._dropped),
             "per_language": {c: n.tolist() for c, n in zip(codes, self._counts, strict=True) if n[0]},
         }
+
+
+def clean_text(
+    examples: Iterable[dict], tokenizer: Tokenizer, languages: Languages, cleaning: Cleaning = Cleaning()
+) -> Iterator[tuple[dict, list[str]]]:
+    """Documents with the sentences that a cache of them would hold, as text; documents of which none is left are not
+    yielded. For arguments and errors see ``DocumentCache.build``."""
+    builder = _Builder(tokenizer, languages, cleaning)
+    for block in _blocks(examples):
+        sentences, *_, of_document, kept = builder.clean(block)
+        left: dict[int, list[str]] = {}
+        for i in kept.tolist():
+            left.setdefault(int(of_document[i]), []).append(sentences[i])
+        for document, texts in left.items():
+            yield block[document][0], texts
 
 
 def describe(dropped: dict[str, int]) -> str:

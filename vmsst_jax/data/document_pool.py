@@ -43,17 +43,20 @@ class Corpus:
 
     Attributes:
       pools: one per language that has documents, in the order of the run's language table.
+      caches: the caches.
       dropped: what cleaning left out, summed over the caches.
+      checksums: {where a cache's documents come from: their SHA-256}.
     """
 
     def __init__(self, caches: Sequence[DocumentCache], languages: Languages):
-        self._caches = list(caches)
+        self.caches = list(caches)
         self._first = np.cumsum([0, *map(len, caches)])  # dense id of each cache's first document
         if self._first[-1] >= 2**31:
             raise ValueError(
                 f"{self._first[-1]:,} documents; wanted fewer than 2^31, since batches number them by int32: split the "
                 "corpus into several runs"
             )
+        self.checksums = {cache.meta["source"]: cache.meta["sha256"] for cache in caches}
         self.dropped = {name: sum(c.meta["dropped"][name] for c in caches) for name in DROPPED}
         self.pools = [pool for code in languages.codes if (pool := self._pool(code, languages.id(code)))]
 
@@ -62,7 +65,7 @@ class Corpus:
         return int(self._first[-1])
 
     def _pool(self, code: str, lang: int) -> Pool | None:
-        having = [(first, c) for first, c in zip(self._first[:-1], self._caches, strict=True) if code in _languages(c)]
+        having = [(first, c) for first, c in zip(self._first[:-1], self.caches, strict=True) if code in _languages(c)]
         if not having:
             return None
         sizes = [cache.meta["per_language"][code] for _, cache in having]
@@ -84,7 +87,7 @@ class Corpus:
         out = np.empty(documents.shape, np.int64)
         for c in np.unique(which).tolist():
             chosen = which == c
-            out[chosen] = read(self._caches[c], index[chosen])
+            out[chosen] = read(self.caches[c], index[chosen])
         return out
 
     def document_ids(self, documents: np.ndarray) -> np.ndarray:
@@ -102,10 +105,10 @@ class Corpus:
           (tokens int32 [sum of lengths], lengths int64 [K], cut bool [K]), as :meth:`DocumentCache.pieces`.
         """
         which, index = self._locate(documents)
-        chosen = [np.flatnonzero(which == c) for c in range(len(self._caches))]
+        chosen = [np.flatnonzero(which == c) for c in range(len(self.caches))]
         read = [
             cache.pieces(cache.starts[index[rows]] + places[rows], most)
-            for cache, rows in zip(self._caches, chosen, strict=True)
+            for cache, rows in zip(self.caches, chosen, strict=True)
         ]
         tokens, lengths, cut = (np.concatenate(parts) for parts in zip(*read, strict=True))
         back = np.argsort(np.concatenate(chosen))
@@ -115,7 +118,7 @@ class Corpus:
     def text(self, document: int) -> np.ndarray:
         """All pieces of one document."""
         which, index = self._locate(np.array(document))
-        return self._caches[int(which)].text(int(index))
+        return self.caches[int(which)].text(int(index))
 
     def facts(self, pools: Sequence[Pool]) -> list[str]:
         """For a run's overview: the sizes, what cleaning left out, and which languages are not among ``pools``."""

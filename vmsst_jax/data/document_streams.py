@@ -39,6 +39,10 @@ class _PoolStream:
             self._orders[k] = epoch, Permutation(len(self.pools[k]), self.seed, self.pools[k].lang, epoch)
         return self.pools[k].ids(self._orders[k][1](places))
 
+    def checksums(self) -> dict[str, str]:
+        """{where the documents come from: their SHA-256}."""
+        return self.corpus.checksums
+
     def state(self) -> dict:
         """The position: counters, and per language its code, number of documents and place in them."""
         pools = [[p.code, len(p), *at] for p, at in zip(self.pools, self._positions, strict=True)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from vmsst_jax import checks
 from vmsst_jax.data import registered
-from vmsst_jax.data.document_cache import Cleaning, DocumentCache
+from vmsst_jax.data.document_cache import Cleaning, DocumentCache, clean_text
 from vmsst_jax.data.document_pool import Corpus
 from vmsst_jax.data.document_streams import BlockStream, PairStream
 from vmsst_jax.data.languages import Languages
@@ -78,6 +78,10 @@ class DocumentSet:
     def examples(self, split: str | None = None) -> Iterator[dict]:
         """Every document of a split (default: this one's) once, as text; cleaning leaves them alone."""
         return registered.examples_of(self.task, split or self.split, fields=registered.DOCUMENT)
+
+    def cleaned(self, tokenizer, languages: Languages) -> Iterator[tuple[dict, list[str]]]:
+        """Every document once, with the sentences that ``open`` would keep of it, as text."""
+        return clean_text(self.examples(), tokenizer, languages, self.cleaning)
 
     def _build(self, name: str, tokenizer, languages: Languages, folder) -> DocumentCache:
         examples = registered.examples_of(name, self.split, fields=registered.DOCUMENT)

@@ -111,7 +111,7 @@ class ParallelText:
             caches, rates = [], []
             lengths = self._sampled_lengths(tokenizer) if self.widths is None else None
         else:
-            caches, rates = self._caches(tokenizer, languages)
+            caches, rates = self.caches(tokenizer, languages)
             lengths = np.concatenate([c.lengths for c in caches])
         widths = self.widths
         if widths is None:
@@ -121,7 +121,8 @@ class ParallelText:
             return streams.SeqioStream(self.task, self.split, tokenizer, languages, *common)
         return streams.CachedStream(caches, rates, *common)
 
-    def _caches(self, tokenizer: Tokenizer, languages: Languages) -> tuple[list[TokenCache], list[float]]:
+    def caches(self, tokenizer: Tokenizer, languages: Languages) -> tuple[list[TokenCache], list[float]]:
+        """The tokenised pairs of each task, made now or found in the kept cache, and the tasks' rates."""
         if self.cache == "memory":
             rates = dict(registered.task_rates(self.task, self.split))
             return [self._build(name, tokenizer, languages, None) for name in rates], list(rates.values())

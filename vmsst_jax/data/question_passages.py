@@ -7,6 +7,8 @@ stream; every process computes the same global batch, whatever the number of dev
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -210,6 +212,13 @@ class QuestionStream:
             f"{len(self.texts) // s.batch_size:,} steps an epoch",
         ]
         return facts + ([f"{lacking:,} questions have fewer hard negatives"] if lacking else [])
+
+    def checksums(self) -> dict[str, str]:
+        """{"questions": the SHA-256 of questions, passages, and which belongs to which}."""
+        texts = self.texts
+        numbers = [texts.positive.tolist(), *(negatives.tolist() for negatives in texts.negatives)]
+        what = json.dumps([texts.questions, texts.passages, numbers])
+        return {"questions": hashlib.sha256(what.encode()).hexdigest()}
 
     def state(self) -> dict:
         """The position, and the size of the source as a check."""

@@ -162,6 +162,10 @@ class CachedStream(_ParallelStream):
         tokens = tokens[ragged_index(starts[back], lengths[back])]
         return tokens, lengths[back], lang[back], text_id[back], cut[back]
 
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return {cache.meta["source"]: cache.meta["sha256"] for cache in self._caches}
+
     def state(self) -> dict:
         """The position: counters, [epoch, index] per cache, and the caches' sizes as a check."""
         sizes = [len(cache) for cache in self._caches]

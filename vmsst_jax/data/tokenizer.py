@@ -32,15 +32,7 @@ class Tokenizer:
     """
 
     def __init__(self, serialized: bytes, origin: str = "the given bytes"):
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            if not processor.LoadFromSerializedProto(serialized):
-                raise RuntimeError("it could not be parsed")
-        except RuntimeError as error:
-            raise ValueError(
-                f"{origin} ({len(serialized)} bytes) is not a SentencePiece model: {error}. "
-                "Give the `.model` file that SentencePiece writes (not `.vocab`, not a tokenizer.json), undamaged."
-            ) from None
+        processor = load_model(serialized, origin)
         if processor.pad_id() != 0 or processor.eos_id() <= 0:
             raise ValueError(
                 f"{origin} has pad id {processor.pad_id()} and eos id {processor.eos_id()} (-1 = none); wanted pad id "
@@ -119,6 +111,20 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of one sentence's ids; padding and eos vanish. IndexError for an id outside the vocabulary."""
         return self._processor.Decode([int(i) for i in ids])
+
+
+def load_model(serialized: bytes, origin: str) -> sentencepiece.SentencePieceProcessor:
+    """The model in a file's bytes; ValueError that names ``origin`` where they are none."""
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        if not processor.LoadFromSerializedProto(serialized):
+            raise RuntimeError("it could not be parsed")
+    except RuntimeError as error:
+        raise ValueError(
+            f"{origin} ({len(serialized)} bytes) is not a SentencePiece model: {error}. Give the `.model` file that "
+            "SentencePiece writes (not `.vocab`, not a tokenizer.json), undamaged."
+        ) from None
+    return processor
 
 
 def train_model(texts: Iterable[str], pieces: int, ids: dict[str, int], **options) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class XlmTokenizer(FramedTokenizer):
         self._ids = {piece: i for i, piece in enumerate(pieces)}
         self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(merges)))}
         self._split: dict[str, list[int]] = {}
+        self._detokenizers: dict = {}
         self._normalize, self._tokenize = _moses(language)
         self.vocab_size = len(pieces)
         self.pad_id, self.unk_id, self.eos_id, self.mask_id = PAD, UNK, EOS, MASK
@@ -99,6 +101,11 @@ class XlmTokenizer(FramedTokenizer):
         words = self._tokenize(self._normalize(text), escape=False)
         return [w for w in map(_plain, words) if w] if self.options["lower_case"] else words
 
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """Whether each piece of one sentence begins a word, bool [N]: the first, and those behind the end of one."""
+        ends = np.array([self._pieces[i].endswith(WORD_END) for i in ids], bool)
+        return np.concatenate([[True], ends[:-1]]) if len(ends) else ends
+
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """A sentence's tokens, separated by spaces; special ones vanish. IndexError for an unknown id."""
         ids = [int(i) for i in ids]
@@ -106,6 +113,12 @@ class XlmTokenizer(FramedTokenizer):
             raise IndexError(f"id {wrong[0]} is outside the vocabulary of {self.vocab_size}")
         text = "".join(self._pieces[i] for i in ids if i >= len(SPECIALS))
         return text.replace(WORD_END, " ").strip()
+
+    def detokenize(self, text: str, language: str) -> str:
+        """Tokens between spaces -> plain text, by Moses' rules for the language."""
+        if language not in self._detokenizers:
+            self._detokenizers[language] = _detokenizer(language)
+        return self._detokenizers[language](text.split())
 
     def _word_ids(self, word: str) -> list[int]:
         ids = self._split.get(word)
@@ -141,6 +154,12 @@ def _moses(language: str):
     return normalizer.normalize, sacremoses.MosesTokenizer(language).tokenize
 
 
+def _detokenizer(language: str):
+    import sacremoses
+
+    return sacremoses.MosesDetokenizer(language).detokenize
+
+
 def _merges(codes: str, origin: str) -> list[list[str]]:
     merges = [line.split()[:2] for line in codes.splitlines() if line.strip() and not line.startswith("#version")]
     if not merges or any(len(pair) != 2 for pair in merges):
@@ -162,3 +181,17 @@ def _piece(word: str) -> str:
 
 def _plain(word: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFD", word.lower()) if unicodedata.category(c) != "Mn")
+
+
+def xlm_bpe_files(codes: str, vocabulary: str, language: str = "en") -> XlmTokenizer:
+    """The tokenizer of fastBPE's two files, by their paths: codes, and the vocabulary with its counts.
+
+    Raises:
+      FileNotFoundError: one of them is missing. ValueError: the codes are none.
+    """
+    texts = []
+    for name, path in (("codes", codes), ("vocabulary", vocabulary)):
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"xlm_bpe_files.{name} is {path!r}: no such file; wanted one that fastBPE wrote")
+        texts.append(Path(path).read_text(encoding="utf-8"))
+    return XlmTokenizer.from_files(*texts, codes, language)

@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import sentencepiece
 
 from vmsst_jax.data.framed import FramedTokenizer
-from vmsst_jax.data.tokenizer import SENTENCES_PER_THREAD, train_model
+from vmsst_jax.data.tokenizer import SENTENCES_PER_THREAD, load_model, train_model
 
 BOS, PAD, EOS, UNK = 0, 1, 2, 3
 # The model file begins with <unk> <s> </s> and has no padding piece: what follows moves from i to i + 1.
 OFFSET = 1
 FIRST_PIECE = 3
 EOS_TEXT = "</s>"
+SPACE = "\u2581"  # stands before the pieces that begin a word
 
 
 class XlmrTokenizer(FramedTokenizer):
@@ -27,15 +27,7 @@ class XlmrTokenizer(FramedTokenizer):
     kind = "xlmr_sentencepiece"
 
     def __init__(self, serialized: bytes, origin: str = "the given bytes"):
-        processor = sentencepiece.SentencePieceProcessor()
-        try:
-            if not processor.LoadFromSerializedProto(serialized):
-                raise RuntimeError("it could not be parsed")
-        except RuntimeError as error:
-            raise ValueError(
-                f"{origin} ({len(serialized)} bytes) is not a SentencePiece model: {error}. Give XLM-R's "
-                "`sentencepiece.bpe.model`, undamaged."
-            ) from None
+        processor = load_model(serialized, origin)
         order = [processor.unk_id(), processor.bos_id(), processor.eos_id()]
         if order != [0, 1, 2]:
             raise ValueError(
@@ -44,6 +36,7 @@ class XlmrTokenizer(FramedTokenizer):
             )
         super().__init__(serialized, [BOS], [EOS])
         self._processor = processor
+        self._starts: np.ndarray | None = None
         self.mask_id: int = processor.GetPieceSize() + OFFSET
         self.vocab_size = self.mask_id + 1
         self.pad_id, self.unk_id, self.eos_id = PAD, UNK, EOS
@@ -84,6 +77,14 @@ class XlmrTokenizer(FramedTokenizer):
         threads = min(os.cpu_count() or 1, 1 + len(texts) // SENTENCES_PER_THREAD)
         rows = self._processor.Encode(texts, num_threads=threads)
         return [[i + OFFSET if i else UNK for i in row] for row in rows]
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """Whether each piece of one sentence begins a word, bool [N]: those with a space before them, and the first."""
+        if self._starts is None:
+            size = self._processor.GetPieceSize()
+            known = [self._processor.IdToPiece(i).startswith(SPACE) for i in range(FIRST_PIECE, size)]
+            self._starts = np.array([False] * (FIRST_PIECE + OFFSET) + known + [True])
+        return self._starts[ids] | (np.arange(len(ids)) == 0)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of one sentence's ids; special tokens vanish. IndexError for an id outside the vocabulary."""

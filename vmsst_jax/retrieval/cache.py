@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from vmsst_jax.retrieval.embedder import check_texts
 from vmsst_jax.retrieval.embedders import ReadyVectors
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
 from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.vector_checks import BadVector
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Cached:
             return self.embedder.encode(block, batch_size=batch_size, language=language)
 
         rows = self._rows("vectors", texts, language, embed, progress)
-        return normalize_rows(rows) if len(rows) and normalize else rows
+        return normalize_rows(rows, texts) if len(rows) and normalize else rows
 
     def encode_layers(self, texts: Sequence[str], *, language: str | None = None, progress: bool = False) -> np.ndarray:
         """float32 [num_layers + 1, len(texts), D], as the embedder's own ``encode_layers``."""
@@ -153,7 +153,10 @@ class Cached:
                 places = wanted[start : start + BLOCK]
                 block = [texts[i] for i in places]
                 cut = self.embedder.counts["truncated"]
-                rows = np.asarray(embed(block), np.float32)
+                try:
+                    rows = np.asarray(embed(block), np.float32)
+                except BadVector as error:
+                    raise BadVector(str(error), int(places[error.row])) from None
                 if self.embedder.counts["truncated"] > cut:
                     keys["truncated"][places] = self.embedder.truncated(block)
                 shelf.add(keys[places], rows)
@@ -292,16 +295,8 @@ def _keys(texts: Sequence[str]) -> np.ndarray:
 
 def _save(path: Path, array: np.ndarray) -> None:
     """Writes an array whole or not at all, whoever else is writing the same one."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
-    try:
-        with open(draft, "xb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with disk.replacing(path) as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def _remove_drafts(folder: Path) -> None:

@@ -263,7 +263,7 @@ class Calibrated:
         language = self.calibration.language(language)
         vectors = self.embedder.encode(texts, batch_size=batch_size, progress=progress, language=language)
         vectors = self.calibration.apply(vectors, language, self.steps)
-        return normalize_rows(vectors) if normalize and len(vectors) else vectors
+        return normalize_rows(vectors, texts) if normalize and len(vectors) else vectors
 
     def truncated(self, texts: Sequence[str]) -> np.ndarray:
         """Which sentences the model cuts: bool [n]."""
@@ -294,24 +294,51 @@ def check_output(path: str | os.PathLike, overwrite: bool = False) -> Path:
       FileNotFoundError: its folder does not exist.
       FileExistsError: it exists and ``overwrite`` is False.
     """
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"the output is {path}; wanted a name that ends in .npz")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into; make it first")
+    path = disk.check_place(path, (".npz",))
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; use --overwrite to replace it, or another --output")
     return path
 
 
+def check(
+    path: str | os.PathLike | None, steps: Sequence[str] | None = None, languages: dict[str, str | None] | None = None
+) -> None:
+    """What commands call before they load a model.
+
+    Args:
+      path: the calibration's file, or None.
+      steps: see ``Calibrated``.
+      languages: {flag: its value}, those that have to say which language texts are in.
+
+    Raises ValueError for a language that is missing or wasn't fitted, steps that were not, and steps or languages where
+    there is no calibration; what ``Calibration.load`` raises.
+    """
+    languages = languages or {}
+    if path is None:
+        if steps is not None or any(languages.values()):
+            raise ValueError("calibration steps or a language are given, but no calibration that they are for")
+        return
+    fitted = Calibration.load(path)
+    fitted.prefix(steps)
+    if missing := [flag for flag, code in languages.items() if not code]:
+        raise ValueError(
+            f"a calibration treats every language differently; say with {' and '.join(missing)} which it is: {path} "
+            f"has {', '.join(fitted.languages)}"
+        )
+    for flag, code in languages.items():
+        try:
+            fitted.language(code)
+        except ValueError as error:
+            raise ValueError(f"{flag}: {error} ({path})") from None
+
+
 def applied(embedder, path: str | os.PathLike | None, steps: Sequence[str] | None = None, language: str | None = None):
     """The embedder with the calibration of a file, or as it is where ``path`` is None: what commands call.
 
-    Raises ValueError for steps or a language without a file, and what ``Calibration.load`` and ``Calibrated`` raise.
+    Raises what ``check``, ``Calibration.load`` and ``Calibrated`` raise.
     """
     if path is None:
-        if steps is not None or language is not None:
-            raise ValueError("calibration steps or a language are given, but no calibration that they are for")
+        check(path, steps, {"language": language})
         return embedder
     return Calibrated(embedder, Calibration.load(path), steps, language=language)
 

@@ -11,6 +11,7 @@ import numpy as np
 from vmsst_jax.retrieval.calibration import STEPS, Calibration, Fitted, check_steps
 from vmsst_jax.retrieval.lines import read_lines
 from vmsst_jax.retrieval.rotation import RotationSettings, learn
+from vmsst_jax.retrieval.vector_checks import naming
 
 SCALES = ("std", "var", "none")
 # A language's mean and deviation over fewer sentences would be those of the sentences, not of the language.
@@ -35,10 +36,14 @@ class TextSamples(Mapping):
     def __init__(
         self, embedder, files: Mapping[str, str | os.PathLike], say: Callable[[str], None] = lambda line: None
     ):
-        self.embedder, self.texts = embedder, {}
+        self.embedder, self.texts, self._lines = embedder, {}, {}
+        self._files = dict(files)
         for code, path in files.items():
-            lines = read_lines(path)
-            self.texts[code] = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+            lines, first = read_lines(path), {}
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    first.setdefault(line.strip(), number)
+            self.texts[code], self._lines[code] = list(first), list(first.values())
             say(f"{code}: {len(self.texts[code]):,} different sentences in the {len(lines):,} lines of {path}")
             if len(self.texts[code]) < FEWEST:
                 raise ValueError(
@@ -47,7 +52,8 @@ class TextSamples(Mapping):
                 )
 
     def __getitem__(self, code: str) -> np.ndarray:
-        return self.embedder.encode(self.texts[code], progress=True, language=code)
+        with naming(lambda row: f"{self._files[code]}, line {self._lines[code][row]}"):
+            return self.embedder.encode(self.texts[code], progress=True, language=code)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)

@@ -21,6 +21,7 @@ from vmsst_jax import sharding
 from vmsst_jax.retrieval import layers
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
 from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.vector_checks import BadVector
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Embedder:
                 "Give the model's own tokenizer, or set the model's pad_id to the tokenizer's"
             )
         self.batch_size, self.mesh = batch_size, mesh
-        self.widths = tuple(_growing(NARROWEST, self.max_length))
+        self.widths = tuple(growing_widths(NARROWEST, self.max_length))
         self.counts = {"sentences": 0, "empty": 0, "truncated": 0}
         self._reported = set()
 
@@ -204,10 +205,8 @@ class Embedder:
                 self._encode_block(block, out[start : start + len(block)], rows, shown)
         if not np.isfinite(out).all():
             row = int(np.argmin(np.isfinite(out).all(axis=1)))
-            raise ValueError(
-                f"the embedding of sentence {row} ({texts[row][:80]!r}) is not finite; is the model damaged?"
-            )
-        return normalize_rows(out) if len(out) and (normalize or self.embedding["normalize"]) else out
+            raise BadVector(f"the vector of {texts[row][:80]!r} is not finite; is the model damaged?", row)
+        return normalize_rows(out, texts) if len(out) and (normalize or self.embedding["normalize"]) else out
 
     def encode_layers(self, texts: Sequence[str], *, language: str | None = None, progress: bool = False) -> np.ndarray:
         """Every hidden state in one pass: float32 [num_layers + 1, len(texts), D], [0] the embeddings (METHODS 1.4).
@@ -295,11 +294,17 @@ class Embedder:
 
     def fingerprint(self) -> str:
         """A checksum over all that decides an embedding but the program itself: parameters, tokenizer, settings."""
-        digest = hashlib.sha256(f"{self.tokenizer.sha256} {self.max_length} {sorted(self.embedding.items())}".encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
-            digest.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
-            digest.update(np.ascontiguousarray(jax.device_get(leaf)).reshape(-1).view(np.uint8))
-        return digest.hexdigest()
+        settings = f"{self.tokenizer.sha256} {self.max_length} {sorted(self.embedding.items())}"
+        return fingerprint(settings, self.params)
+
+
+def fingerprint(settings: str, params) -> str:
+    """A checksum over what ``settings`` say and over every parameter's name, shape, type and value."""
+    digest = hashlib.sha256(settings.encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(f"{jax.tree_util.keystr(path)} {leaf.shape} {leaf.dtype}".encode())
+        digest.update(np.ascontiguousarray(jax.device_get(leaf)).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
 
 
 def check_texts(texts: Sequence[str]) -> None:
@@ -315,8 +320,8 @@ def check_texts(texts: Sequence[str]) -> None:
             ) from None
 
 
-def _growing(first: int, last: int) -> Iterator[int]:
-    """first, 1.5 first, 2 first, 3 first, 4 first, ..., last: at most a third of a row is padding."""
+def growing_widths(first: int, last: int) -> Iterator[int]:
+    """Widths of rows: first, 1.5 first, 2 first, 3 first, 4 first, ..., last: at most a third of a row is padding."""
     width = first
     while width < last:
         yield width

@@ -22,6 +22,7 @@ from vmsst_jax.retrieval import embedder as checkpoints
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
 from vmsst_jax.retrieval.lines import read_lines
 from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.vector_checks import BadVector
 
 # Which options each source has, beside ``trained_languages``, which all have.
 OPTIONS = {
@@ -137,11 +138,11 @@ class External:
         with Progress("embedding", len(texts), shown=progress) as shown:
             for start in range(0, len(texts), size):
                 block = list(texts[start : start + size])
-                out[start : start + len(block)] = self._checked(self._embed(block, language), block)
+                out[start : start + len(block)] = self._checked(self._embed(block, language), block, start)
                 shown.update(len(block))
         self.counts["sentences"] += len(texts)
         self.counts["empty"] += sum(not text.strip() for text in texts)
-        return normalize_rows(out) if len(out) and normalize else out
+        return normalize_rows(out, texts) if len(out) and normalize else out
 
     def encode_layers(self, texts: Sequence[str], *, language: str | None = None, progress: bool = False) -> np.ndarray:
         """ValueError: only a checkpoint shows its layers."""
@@ -153,8 +154,11 @@ class External:
     def _embed(self, texts: list[str], language: str | None):
         raise NotImplementedError
 
-    def _checked(self, vectors, texts: list[str]) -> np.ndarray:
-        """``vectors`` as an array; ValueError unless they are finite numbers [len(texts), dim]."""
+    def _checked(self, vectors, texts: list[str], first: int = 0) -> np.ndarray:
+        """``vectors`` as an array; ValueError unless they are finite numbers [len(texts), dim].
+
+        ``first``: the number of the first text.
+        """
         vectors = np.asarray(vectors)
         fits = vectors.ndim == 2 and vectors.shape[0] == len(texts) and vectors.shape[1] > 0
         if not fits or vectors.dtype.kind not in "fiu":
@@ -166,7 +170,7 @@ class External:
             raise ValueError(f"{self._name()} returned vectors of {vectors.shape[1]} numbers; its first had {dim}")
         if not (finite := np.isfinite(vectors).all(axis=1)).all():
             row = int(np.argmin(finite))
-            raise ValueError(f"{self._name()} returned NaN or infinity for sentence {row} ({texts[row][:80]!r})")
+            raise BadVector(f"{self._name()} returned NaN or infinity for {texts[row][:80]!r}", first + row)
         return vectors
 
     def _name(self) -> str:

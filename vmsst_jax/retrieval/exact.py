@@ -8,6 +8,7 @@ alone, and the devices share them, so every score is computed by the same progra
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,14 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from vmsst_jax.retrieval import tiles
-from vmsst_jax.retrieval.vector_checks import bad_row, check_countable, check_rows, check_scores, check_shapes
+from vmsst_jax.retrieval.vector_checks import (
+    bad_row,
+    check_countable,
+    check_rows,
+    check_scores,
+    check_shapes,
+    check_vectors,
+)
 
 
 def top_k(
@@ -110,12 +118,19 @@ def _search_block(queries, vectors, firsts, m, best, bad, *, tile: int, mesh: Me
     return jax.shard_map(on_device, mesh=mesh, **specs)(queries, vectors, firsts, best, bad)
 
 
-def normalize(x: np.ndarray) -> np.ndarray:
-    """Rows of length 1: [n, D] -> float32 [n, D]. ValueError names the first row of zeros, or with NaN or infinity."""
+def normalize(x: np.ndarray, texts: Sequence[str] | None = None) -> np.ndarray:
+    """Rows of length 1: [n, D] -> float32 [n, D].
+
+    Raises ValueError for the first row of zeros, or with NaN or infinity: ``BadVector`` with the text where ``texts``
+    says what they are the vectors of.
+    """
     x = np.asarray(x)
     if x.ndim != 2:
         raise ValueError(f"vectors have shape {x.shape}; wanted [rows, width]")
-    check_rows("vectors", x)
+    if texts is None:
+        check_rows("vectors", x)
+    else:
+        check_vectors(x, texts)
     x = (x / np.abs(x).max(axis=1, keepdims=True)).astype(np.float32)  # so that squares neither overflow nor vanish
     x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
     return x

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vmsst_jax import disk
 from vmsst_jax.retrieval.calibration import Calibrated
 from vmsst_jax.retrieval.records import Records, columns
 
@@ -88,16 +89,8 @@ def main_directions(points: np.ndarray, dimensions: int = 2) -> np.ndarray:
 
 
 def check_picture(path: str | os.PathLike) -> Path:
-    """The path of a picture, to be called before anything slow.
-
-    Raises ValueError for a format other than SVG, PNG or PDF, FileNotFoundError where its folder doesn't exist.
-    """
-    path = Path(path)
-    if path.suffix not in FORMATS:
-        raise ValueError(f"the picture is {path}; wanted a name that ends in {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to draw {path.name} into; make it first")
-    return path
+    """The path of a picture, to be called before anything slow; raises what ``disk.check_place`` does."""
+    return disk.check_place(path, FORMATS, "picture")
 
 
 def draw(pictures: Sequence[dict], path: str | os.PathLike) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.neighbours import Neighbours, two_way
 from vmsst_jax.retrieval.rows import Chosen, Unit
+from vmsst_jax.retrieval.scann_index import LEAST
 from vmsst_jax.retrieval.store import BLOCK, versions, write_json
 
 # Pairs whose texts are in memory at a time.
@@ -137,11 +139,7 @@ def check_output(output, inputs: Iterable[str | os.PathLike | None], overwrite: 
       FileNotFoundError: its folder does not exist.
       FileExistsError: it exists and ``overwrite`` is False.
     """
-    output = Path(output)
-    if output.suffix != ".tsv":
-        raise ValueError(f"the output is {output}; wanted a name that ends in .tsv")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
+    output = disk.check_place(output, (".tsv",))
     written = {os.path.realpath(path) for path in (output, output.with_suffix(".json"))}
     for path in inputs:
         if path is not None and os.path.realpath(path) in written:
@@ -185,10 +183,16 @@ def mine(
       BlockingIOError: another process is writing the output.
     """
     mining.check_settings(margin, retrieval)
-    nearest.choose(1, 1, index)
+    if threshold is not None and not math.isfinite(threshold):
+        raise ValueError(f"threshold is {threshold}; wanted a number such as 1.06, or none for all pairs")
+    kind = nearest.choose(len(source.rows), len(target.rows), index)
     for side in (source, target):
         if not 1 <= k <= len(side.rows):
             raise ValueError(f"k is {k} but {side.path} has {len(side.rows)} distinct rows; ask for fewer neighbours")
+        if kind == "scann" and len(side.rows) < LEAST:
+            raise ValueError(
+                f"{side.path} has {len(side.rows)} distinct rows and ScaNN needs at least {LEAST}; search exactly"
+            )
     widths = source.vectors.shape[1], target.vectors.shape[1]
     if widths[0] != widths[1]:
         raise ValueError(f"{source.path} has vectors of {widths[0]} numbers and {target.path} of {widths[1]}")

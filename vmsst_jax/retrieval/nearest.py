@@ -1,16 +1,22 @@
 """Nearest neighbours by whatever suits the size, with the share of them that was really found.
 
     exact    ``exact.top_k`` on the devices that are there
-    scann    a ScaNN index on the CPU, see ``scann_index``
+    scann    ScaNN on the CPU, see ``scann_index``; an index for each part of a large corpus, one in memory at a time
     approx   ``jax.lax.approx_max_k`` in place of exact selection: a gain on TPUs, elsewhere the same as exact
 
 An approximate answer always comes with its recall@k against exact search on a sample of the queries.
+
+"auto" looks at queries times rows, since an index is made for one search here: few questions to a corpus of any size
+(XOR-Retrieve's 2,000 to 18 million passages) are answered in one pass over it, sooner than an index would be made; many
+(NQ and MKQA's 180,000 to PAQ's 65 million) are not. A GPU multiplies faster than a CPU makes an index.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -23,8 +29,10 @@ from vmsst_jax.retrieval.vector_checks import check_shapes
 KINDS = ("auto", "exact", "scann", "approx")
 # Products from which on a CPU is quicker with ScaNN, making its index included.
 SCANN_FROM = 2e11
-# Rows up to which an accelerator searches exactly.
-ACCELERATOR_ROWS = 5_000_000
+# Rows of a ScaNN index at most: those of the largest settings that were measured, 3.3 GB at 1,024 wide.
+SCANN_ROWS = 400_000
+# Rows up to which a TPU searches exactly.
+TPU_ROWS = 5_000_000
 SAMPLE = 1000
 RECALL_TARGET = 0.99
 
@@ -35,7 +43,8 @@ class Found(NamedTuple):
     Attributes:
       scores: float32 [n, k], falling.
       indices: int64 [n, k].
-      index: for results: {"kind", "recall", "k", "sampled_queries"} and, of ScaNN, "settings" and "build_seconds".
+      index: for results: {"kind", "recall", "k"}; if not exact, "sampled_queries" and "search_seconds" too, and of
+        ScaNN "parts", "settings" and "build_seconds".
     """
 
     scores: np.ndarray
@@ -53,13 +62,9 @@ def choose(queries: int, rows: int, kind: str = "auto") -> str:
     if kind != "auto":
         return kind
     platform = jax.default_backend()
-    if platform == "cpu":
-        large = queries * rows >= SCANN_FROM
-    else:
-        large = rows > ACCELERATOR_ROWS
-    if not large:
-        return "exact"
-    return "approx" if platform == "tpu" else "scann" if scann_index.available() else "exact"
+    if platform == "tpu" and rows > TPU_ROWS:
+        return "approx"
+    return "scann" if platform == "cpu" and queries * rows >= SCANN_FROM and scann_index.available() else "exact"
 
 
 def top_k(
@@ -75,8 +80,8 @@ def top_k(
     """The k nearest rows of ``corpus`` for every query.
 
     Args:
-      queries: [n, D]; of unit length, as ``corpus``, unless the search is exact.
-      corpus: [m, D].
+      queries: [n, D]; of unit length, as ``corpus``, for ScaNN.
+      corpus: [m, D]; a memory map, or ``rows.Joined`` shards, may be larger than memory.
       k: 1 to m.
       kind: one of ``KINDS``; "auto" chooses by size.
       settings: of ScaNN; None takes the saved ones for the size.
@@ -84,24 +89,27 @@ def top_k(
       seed: of the choice of queries that recall is measured on, 1,000 or all there are.
 
     Raises:
-      ValueError: an unknown kind, what ``exact.top_k`` and ``ScannIndex`` raise.
+      ValueError: an unknown kind, what ``exact.top_k`` and ``ScannIndex`` raise (rows are counted within a part).
     """
     check_shapes(queries, corpus, k)
     kind = choose(len(queries), len(corpus), kind)
     if kind == "exact":
         return Found(*exact.top_k(queries, corpus, k), {"kind": kind, "recall": 1.0, "k": k})
-    about = {}
-    if kind == "scann":
-        index = scann_index.ScannIndex(corpus, k, settings=settings, threads=threads)
-        about = {"settings": _for_json(index.settings), "build_seconds": round(index.build_seconds, 1)}
-        search = index.top_k
-    else:
-        search = functools.partial(_approximate, corpus=corpus)
     began = time.perf_counter()
-    scores, indices = search(queries, k=k)
-    about["search_seconds"] = round(time.perf_counter() - began, 1)
+    if kind == "scann":
+        scores, indices, about = _by_scann(queries, corpus, k, settings, threads)
+    else:
+        (scores, indices), about = exact.top_k(queries, corpus, k, select=_selection(len(corpus))), {}
+    about["search_seconds"] = round(time.perf_counter() - began - about.get("build_seconds", 0), 1)
     recall, sampled = measured_recall(queries, corpus, indices, seed)
     return Found(scores, indices, {"kind": kind, "recall": recall, "k": k, "sampled_queries": sampled, **about})
+
+
+def together(searches: Iterable[dict]) -> dict:
+    """What a result says of several searches: all their kinds, and for the rest the one with the lowest recall."""
+    searches = list(searches)
+    worst = min(searches, key=lambda index: index["recall"])
+    return {**worst, "kind": " and ".join(sorted({index["kind"] for index in searches}))}
 
 
 def measured_recall(queries: np.ndarray, corpus: np.ndarray, indices: np.ndarray, seed: int = 0) -> tuple[float, int]:
@@ -131,8 +139,21 @@ def _rows(x, numbers: np.ndarray) -> np.ndarray:
     return np.concatenate([np.asarray(x[i : i + 1], np.float32) for i in numbers.tolist()])
 
 
-def _approximate(queries: np.ndarray, *, corpus: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    return exact.top_k(queries, corpus, k, select=_selection(len(corpus)))
+def _by_scann(queries, corpus, k: int, settings, threads) -> tuple[np.ndarray, np.ndarray, dict]:
+    """The best of equal parts of the corpus: (scores [n, k], indices [n, k], what to say of the indices)."""
+    parts = -(-len(corpus) // SCANN_ROWS)
+    bounds = [len(corpus) * part // parts for part in range(parts + 1)]
+    scores, indices, seconds = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0.0
+    for start, stop in itertools.pairwise(bounds):
+        part = corpus[start:stop]
+        index = scann_index.ScannIndex(part, min(k, len(part)), settings=settings, threads=threads)
+        seconds += index.build_seconds
+        more, found = index.top_k(queries, index.k)
+        scores, indices = np.hstack([scores, more]), np.hstack([indices, found + start])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, indices = np.take_along_axis(scores, best, 1), np.take_along_axis(indices, best, 1)
+    about = {"parts": parts, "settings": _for_json(index.settings), "build_seconds": round(seconds, 1)}
+    return scores, indices, about
 
 
 @functools.cache

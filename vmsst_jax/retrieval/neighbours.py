@@ -192,13 +192,9 @@ class _State:
         """Writes the file whole or not at all, if there is one; unless ``at_once``, not long after the last time."""
         if self.file is None or not at_once and time.monotonic() - self.saved_at < SECONDS_BETWEEN_SAVES:
             return
-        draft = self.file.with_name(self.file.name + ".new")
         arrays = {name: getattr(self, name) for name in self.ARRAYS}
-        with disk.writing(self.file), open(draft, "wb") as file:
+        with disk.writing(self.file), disk.replacing(self.file, alone=True) as file:
             np.savez(file, identity=json.dumps(self.identity), done=self.done, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.file)
         self.saved_at = time.monotonic()
 
     def _load(self) -> None:

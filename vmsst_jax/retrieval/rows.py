@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,6 +29,32 @@ class Chosen:
 
     def __getitem__(self, block: slice) -> np.ndarray:
         return self._vectors[self._rows[block]]
+
+
+class Joined:
+    """Arrays one below the other, read as if they were one.
+
+    Args:
+      parts: [rows, D] each, memory maps or arrays; at least one.
+    """
+
+    ndim = 2
+
+    def __init__(self, parts: Sequence[np.ndarray]):
+        self._parts, self._ends = list(parts), list(itertools.accumulate(map(len, parts)))
+        self.shape = (self._ends[-1], parts[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, block: slice) -> np.ndarray:
+        start, stop, _ = block.indices(len(self))
+        found, first = [], bisect.bisect_right(self._ends, start)
+        for part, end in zip(self._parts[first:], self._ends[first:], strict=True):
+            if (before := end - len(part)) >= stop:
+                break
+            found.append(part[max(start - before, 0) : stop - before])
+        return found[0] if len(found) == 1 else np.concatenate([self._parts[0][:0], *found])
 
 
 class Unit:

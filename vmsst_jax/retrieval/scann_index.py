@@ -42,17 +42,23 @@ class Settings(NamedTuple):
     candidates: int
 
 
+# With vectors of multilingual-e5-small (384 wide) of distinct short sentences, recall@4 was 0.98 to 0.99 at 20,000 to
+# 200,000 rows. The last two go on as the first ones do and are not measured.
 SETTINGS = (
-    Settings(20_000, 0, 0.0, 2, 100),
-    Settings(100_000, 600, 0.1, 2, 100),
-    Settings(400_000, 1000, 0.06, 2, 100),
-    Settings(2_000_000, 3000, 0.04, 2, 150),
-    Settings(float("inf"), 8000, 0.03, 2, 200),
+    Settings(5_000, 0, 0.0, 2, 100),
+    Settings(30_000, 150, 0.18, 3, 100),
+    Settings(100_000, 600, 0.1, 3, 100),
+    Settings(400_000, 1000, 0.08, 3, 100),
+    Settings(2_000_000, 3000, 0.06, 3, 150),
+    Settings(float("inf"), 8000, 0.05, 3, 200),
 )
 # Vectors that tree and hashing are trained on: all of a large corpus would cost hours and more memory than it has.
 TRAINING_SAMPLE = 250_000
-# Sharper than 0 on the direction that matters for large inner products (Guo et al. 2020, ScaNN's own example).
-ANISOTROPY = 0.2
+# Errors along a vector count more than those across it, in hashing and in the tree's centres: large products matter.
+ANISOTROPY = 0.1
+AVQ = 3.0
+# Every vector lies in a second leaf too, chosen for the queries that the first one fails.
+SOAR = 1.5
 
 
 def settings_for(rows: int) -> Settings:
@@ -94,7 +100,7 @@ class ScannIndex:
         sample = min(TRAINING_SAMPLE, rows)
         if self.settings.leaves:
             searched = max(1, round(self.settings.leaves * self.settings.searched))
-            made = made.tree(self.settings.leaves, searched, training_sample_size=sample)
+            made = made.tree(self.settings.leaves, searched, training_sample_size=sample, avq=AVQ, soar_lambda=SOAR)
         made = made.score_ah(
             self.settings.block, anisotropic_quantization_threshold=ANISOTROPY, training_sample_size=sample
         )

@@ -1,5 +1,4 @@
-"""Embeddings of corpora larger than memory: one .npy file a shard, resumed behind the last finished one, and searched
-shard by shard.
+"""Embeddings of corpora larger than memory: one .npy file a shard, resumed behind the last finished one.
 
 The folder's name holds a checksum over everything that decides the vectors, so another model, text or setting never
 meets them, and a second search costs no second pass.
@@ -7,19 +6,22 @@ meets them, and a second search costs no second pass.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from vmsst_jax import checks, disk
-from vmsst_jax.retrieval import cache, exact
+from vmsst_jax.retrieval import cache
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.records import Records
+from vmsst_jax.retrieval.rows import Joined
 from vmsst_jax.retrieval.store import DTYPES, versions, write_json
+from vmsst_jax.retrieval.vector_checks import naming
 
 HOME = cache.place().parent / "passages"
 # Rows of a shard: what a killed run does again at most.
@@ -35,8 +37,8 @@ def embed(
     shard_rows: int = ROWS,
     dtype: str = "float32",
     progress: bool = True,
-) -> list[np.ndarray]:
-    """The vectors of all records, shard by shard, from the disk where they are there already.
+) -> Joined:
+    """The vectors of all records, from the disk where they are there already.
 
     Args:
       records: what to embed.
@@ -48,7 +50,7 @@ def embed(
       progress: show rate and time left.
 
     Returns:
-      Memory maps [rows, D] in the order of the records.
+      [records, D] in their order, read from memory maps by slices: for ``exact`` and ``nearest``.
 
     Raises:
       ValueError: a bad record, setting or kept shard, or a vector too large for float16.
@@ -73,7 +75,7 @@ def embed(
                 f"{file} holds vectors of shape {shard.shape}, wanted {stop - start} rows as wide as those of the "
                 "first shard; remove it and start again"
             )
-    return shards
+    return Joined(shards)
 
 
 def _embed_missing(
@@ -105,11 +107,12 @@ def _vectors(records: Records, encode, start: int, stop: int, dtype: np.dtype, s
     """Rows ``start`` to before ``stop`` as they are stored."""
     parts = []
     for block in records.blocks(start, stop):
-        with np.errstate(over="ignore"), cache.paused():  # these rows are kept here
+        here = functools.partial(_where, records, start)
+        with np.errstate(over="ignore"), cache.paused(), naming(here):  # these rows are kept here
             part = encode(block).astype(dtype)
         usable = np.isfinite(part).all(axis=1) & part.any(axis=1)
         if not usable.all():
-            where = records.where(start + int(np.argmin(usable)))
+            where = here(int(np.argmin(usable)))
             raise ValueError(f"{where}: its embedding has no direction or is too large for {dtype}; use float32")
         parts.append(part)
         start += len(block)
@@ -117,45 +120,11 @@ def _vectors(records: Records, encode, start: int, stop: int, dtype: np.dtype, s
     return np.concatenate(parts)
 
 
+def _where(records: Records, start: int, row: int) -> str:
+    return records.where(start + row)
+
+
 def _write(file: Path, vectors: np.ndarray) -> None:
     """Writes a shard whole or not at all, also when the process dies."""
-    draft = file.with_suffix(".new")
-    try:
-        with disk.writing(file), open(draft, "wb") as opened:
-            np.save(opened, vectors)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(draft, file)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def top_k(queries: np.ndarray, shards: Sequence[np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """``exact.top_k`` over a corpus that is cut into shards: the same answer as over all of it in one piece.
-
-    Args:
-      queries: [n, D].
-      shards: [rows, D] each, memory maps or arrays.
-      k: 1 to the rows of all shards together.
-
-    Returns:
-      (scores float32 [n, k], falling; rows int64 [n, k], counted through all shards). Ties go to the lowest row.
-
-    Raises:
-      ValueError: k is larger than the corpus, and what ``exact.top_k`` raises; a bad row is counted within its shard.
-    """
-    total = sum(len(shard) for shard in shards)
-    if not 1 <= k <= total:
-        raise ValueError(f"k is {k} but the corpus has {total} rows; ask for 1 to {total} neighbours")
-    scores = np.empty((len(queries), 0), np.float32)
-    rows = np.empty((len(queries), 0), np.int64)
-    offset = 0
-    for shard in shards:
-        more, found = exact.top_k(queries, shard, min(k, len(shard)))
-        scores, rows = np.hstack([scores, more]), np.hstack([rows, found + offset])
-        # A stable sort keeps the earlier column first among equals, and earlier shards have the lower rows.
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
-        offset += len(shard)
-    return scores, rows
+    with disk.writing(file), disk.replacing(file, alone=True) as opened:
+        np.save(opened, vectors)

@@ -21,6 +21,7 @@ from vmsst_jax.retrieval import cache
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.vector_checks import naming
 
 # Lines between two saves of the progress: what a killed run does again at most.
 BLOCK = 4096
@@ -44,18 +45,13 @@ def check_output(output: str | os.PathLike, source: str | os.PathLike, overwrite
       FileNotFoundError: its folder does not exist.
       FileExistsError: the output exists and ``overwrite`` is False.
     """
-    output = Path(output)
-    if output.suffix != ".npy":
-        raise ValueError(f"the output is {output}; wanted a name that ends in .npy")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
+    output = disk.check_place(output, (".npy",))
     beside = (output.with_name(output.name + ending) for ending in (".partial", ".progress.json"))
     paths = Paths(output, output.with_suffix(".json"), *beside)
     for path in paths:
-        for file in (path, _draft(path)):
-            same = os.path.exists(source) and file.exists() and file.samefile(source)
-            if same or os.path.realpath(file) == os.path.realpath(source):
-                raise ValueError(f"the input {source} is among the files to be written ({file}); use another --output")
+        same = os.path.exists(source) and path.exists() and path.samefile(source)
+        if same or os.path.realpath(path) == os.path.realpath(source):
+            raise ValueError(f"the input {source} is among the files to be written ({path}); use another --output")
     # A description without vectors is what a run killed on its very last step leaves, if its progress lies beside it.
     for path in (paths.vectors, paths.about):
         if path.exists() and not overwrite and not (path is paths.about and paths.progress.exists()):
@@ -147,7 +143,7 @@ def _write_rows(embedder: Embedder, text: TextFile, paths: Paths, file: BinaryIO
 def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool, dtype, path: Path) -> np.ndarray:
     """One block's rows as they are stored; brings ``state`` up to date."""
     before = dict(embedder.counts)
-    with cache.paused():  # these rows are kept here
+    with cache.paused(), naming(lambda row: f"{path}, line {state['rows'] + row + 1}"):  # these rows are kept here
         exact = embedder.encode(lines, normalize=normalize)
     with np.errstate(over="ignore"):
         vectors = exact.astype(dtype)
@@ -239,18 +235,6 @@ def versions() -> dict:
 
 def write_json(path: Path, contents: dict) -> None:
     """Writes a JSON file whole or not at all, also when the process dies."""
-    draft = _draft(path)
-    try:
-        with disk.writing(path):
-            with open(draft, "w", encoding="utf-8") as file:
-                json.dump(contents, file, indent=1, ensure_ascii=False, allow_nan=False)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(path.name + ".new")
+    text = json.dumps(contents, indent=1, ensure_ascii=False, allow_nan=False)
+    with disk.writing(path):
+        disk.write_atomically(path, text.encode())

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
 import numpy as np
 
 ROWS = 65_536
+
+
+class BadVector(ValueError):
+    """A text whose vector is of no use.
+
+    Attributes:
+      row: its number among the texts that ``encode`` was asked for.
+    """
+
+    def __init__(self, message: str, row: int):
+        super().__init__(message)
+        self.row = row
+
+
+@contextlib.contextmanager
+def naming(where: Callable[[int], str]) -> Iterator[None]:
+    """A ``BadVector`` from inside becomes a ValueError that begins with ``where(its row)``, such as file and line."""
+    try:
+        yield
+    except BadVector as error:
+        raise ValueError(f"{where(error.row)}: {error}") from None
 
 
 def check_shapes(queries, corpus, k: int, names: tuple[str, str] = ("queries", "the corpus")) -> None:
@@ -35,6 +59,17 @@ def check_rows(name: str, x) -> None:
         usable = (peak > 0) & (peak < np.inf)
         if not usable.all():
             raise bad_row(name, start + int(np.argmin(usable)))
+
+
+def check_vectors(vectors: np.ndarray, texts: Sequence[str]) -> None:
+    """BadVector for the first of ``texts`` whose vector, of [n, D], holds NaN, infinity or nothing but zeros."""
+    peak = np.abs(vectors).max(axis=1, initial=0)
+    usable = (peak > 0) & (peak < np.inf)  # False for NaN too
+    if not usable.all():
+        row = int(np.argmin(usable))
+        raise BadVector(
+            f"the vector of {texts[row][:80]!r} holds NaN or infinity, or nothing but zeros; is the model damaged?", row
+        )
 
 
 def check_scores(name: str, scores: np.ndarray) -> None:

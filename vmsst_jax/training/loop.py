@@ -27,7 +27,7 @@ class Feed:
 
 @dataclasses.dataclass
 class Rhythm:
-    """When what happens, in steps; ``evaluate_every`` None is never."""
+    """When what happens, in steps; ``evaluate_every`` None is never. With 0 ``steps`` the model stays untrained."""
 
     steps: int
     log_every: int = 50
@@ -39,9 +39,10 @@ class Rhythm:
             value, optional = getattr(self, name), name == "evaluate_every"
             if value is None and optional:
                 continue
-            if not isinstance(value, int) or value < 1:
+            least = 0 if name == "steps" else 1
+            if not isinstance(value, int) or value < least:
                 never = ", or None for never" if optional else ""
-                raise ValueError(f"Rhythm.{name} is {value!r}; wanted a whole number of at least 1{never}")
+                raise ValueError(f"Rhythm.{name} is {value!r}; wanted a whole number of at least {least}{never}")
 
 
 def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
@@ -69,6 +70,18 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
       evaluate: function (state, step) -> metrics.
     """
     meter = Meter(log, rhythm.steps, rhythm.log_every, start)
+
+    def keep(step, evaluates):
+        """Evaluates, where it is time to, and saves."""
+        scores = None
+        if evaluates:
+            scores = evaluate(state, step)
+            log.write(step, "evaluation", scores)
+            log.say(f"step {step}  evaluation: " + "  ".join(f"{k} {v:.4f}" for k, v in scores.items()))
+        checkpoints.save(step, state, host(), metrics=scores)
+
+    if rhythm.steps == 0 and not checkpoints.steps:
+        keep(0, rhythm.evaluate_every)
     with StopRequest() as stop:
         for step in range(start + 1, rhythm.steps + 1):
             feed = choose_feed(feeds, schedule, seed, step - 1)
@@ -80,15 +93,9 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
 
             ends = step == rhythm.steps or stop.signal
             evaluates = rhythm.evaluate_every and (step % rhythm.evaluate_every == 0 or step == rhythm.steps)
-            scores = None
-            if evaluates:
-                meter.flush()
-                scores = evaluate(state, step)
-                log.write(step, "evaluation", scores)
-                log.say(f"step {step}  evaluation: " + "  ".join(f"{k} {v:.4f}" for k, v in scores.items()))
             if ends or evaluates or step % rhythm.save_every == 0:
-                meter.flush()  # a diverged state is never saved
-                checkpoints.save(step, state, host(), metrics=scores)
+                meter.flush()  # a diverged state is neither evaluated nor saved
+                keep(step, evaluates)
             if stop.signal:
                 checkpoints.wait()
                 log.say(f"{stop.signal}: saved step {step} of {rhythm.steps}; the same command goes on from there")

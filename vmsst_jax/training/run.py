@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -15,8 +16,10 @@ from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
 from vmsst_jax.disk import write_atomically
+from vmsst_jax.models.bert import BertConfig
 from vmsst_jax.models.ccp import CcpConfig
 from vmsst_jax.models.dual_encoder import DualEncoderConfig
+from vmsst_jax.models.seq2seq import Seq2SeqConfig
 from vmsst_jax.models.t5 import T5Config
 from vmsst_jax.models.text_encoder import TextEncoderConfig
 from vmsst_jax.models.vmsst import ModelConfig
@@ -25,15 +28,21 @@ from vmsst_jax.training.context import RunContext
 from vmsst_jax.training.logging import Log
 from vmsst_jax.training.step import compiled_step, train_step
 
+# Where things lie: the same run on another machine has others.
+PLACES = (
+    *("train.model_dir", "local_sets.data_dir", "opus.data_root", "local_documents.data_dir", "gnome_help.folder"),
+    *("DprFiles.files", "XquadFiles.data_dir", "folder_text.data_dir", "synthetic_pairs.files"),
+)
 # Bindings that a resumed run may change: they don't alter what a given step computes.
 FREE_BINDINGS = (
     *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
-    *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.evaluators", "train.reports", "train.model_dir"),
-    *("OutputOptions.chunk_bytes", "model.encoder_chunk", "train.mesh", "local_sets.data_dir", "opus.data_root"),
-    *("local_documents.data_dir", "gnome_help.folder", "DprFiles.files", "XquadFiles.data_dir"),
-    "dual_encoder_model.encoder_chunk",
+    *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.mesh", "train.evaluators", "train.reports"),
+    *("OutputOptions.chunk_bytes", "model.encoder_chunk", "dual_encoder_model.encoder_chunk"),
+    *PLACES,
 )
+# What a run leaves once it is trained to its last step and its reports are written.
+REPORT, REPORT_TEXT = "report.json", "report.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +96,21 @@ def model(
     return models.build(kind, ModelConfig(t5=t5, num_languages=num_languages, **options))
 
 
-def encoder_model(num_languages: int, *, encoder: TextEncoderConfig = TextEncoderConfig()):
-    """A sentence encoder alone, for ``masked_lm``; it has no use for the language table."""
+def encoder_model(
+    num_languages: int, *, encoder: TextEncoderConfig = TextEncoderConfig(), language_embeddings: bool = False
+):
+    """A sentence encoder alone, for ``masked_lm``; with ``language_embeddings`` every token gets its language's vector,
+    as XLM's bilingual models have it, otherwise it has no use for the language table."""
+    if language_embeddings:
+        backbone = dataclasses.replace(encoder.backbone, num_languages=num_languages)
+        encoder = dataclasses.replace(encoder, backbone=backbone)
     return models.build("encoder", encoder)
+
+
+def translation_model(num_languages: int, *, backbone: BertConfig, eos_id: int = 1):
+    """An encoder and a decoder of the geometry ``backbone``; see ``Seq2SeqConfig``."""
+    backbone = dataclasses.replace(backbone, num_languages=num_languages)
+    return models.build("seq2seq", Seq2SeqConfig(backbone, eos_id))
 
 
 def ccp_model(num_languages: int, **options):
@@ -137,7 +158,8 @@ def train(
       max_length: most tokens of a sentence when the trained model embeds text.
       evaluators: functions (RunContext, state, step) -> metrics, called every ``rhythm.evaluate_every`` steps; their
         ``prepare`` (RunContext) is called before the first one, to read data and fail early.
-      reports: functions (RunContext, state) -> text, printed after the last step and kept in ``report.txt``.
+      reports: functions (RunContext, state) -> ``context.Report``, called after the last step; the texts are printed
+        and kept in ``report.txt``, the scores in ``report.json``, which a finished run always has.
       init_checkpoint: a run whose parameters to start from; ``init_allow_missing``: regular expressions for names that
         may differ. ``init_required`` makes it an error to leave it out, with this text as advice.
       config_text: the configuration, kept in every checkpoint and compared on resuming.
@@ -169,11 +191,12 @@ def train(
     keep_files(folder, vocabulary, config_text)
     log = Log(folder, rhythm.steps, start, quiet=not runtime.is_main_process())
     log.say(overview.text(context, target, streams, opened, rhythm, start))
-    if start >= rhythm.steps:
+    if start >= rhythm.steps > 0:
         log.say(f"step {start:,} is trained already and TRAIN_STEPS is {rhythm.steps:,}: nothing to train")
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
     for evaluator in evaluators:
         evaluator.prepare(context)
+    context.data |= {name: sha256 for data in opened for name, sha256 in getattr(data, "checksums", dict)().items()}
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start}
     drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, config_text, settings)
 
@@ -201,16 +224,23 @@ def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, re
             current, feeds, checkpoints=checkpoints, host=host, evaluate=evaluate, log=log, **settings
         )
         if not stopped:
-            folder = context.model_dir
-            log.say(
-                f"the model is in {folder}; to try it: python -m vmsst_jax.search --checkpoint={folder} --corpus=FILE"
-            )
-            write_reports(reports, context, current, log)
+            log.say(how_to_try(context))
+            write_reports(reports, context, current, log, settings["rhythm"].steps)
     finally:
         for feed in feeds:
             feed.batches.close()
         checkpoints.close()
         log.close()
+
+
+def how_to_try(context: RunContext) -> str:
+    """Where the model is, and a command that uses it."""
+    folder, options = context.model_dir, "--corpus=FILE"
+    does = "search"
+    if hasattr(type(context.module), "translate"):
+        codes = context.languages.codes
+        does, options = "translate", f"--input=FILE --source={codes[0]} --target={codes[-1]} --output=FILE"
+    return f"the model is in {folder}; to try it: python -m vmsst_jax.{does} --checkpoint={folder} {options}"
 
 
 def check_settings(model_dir, streams, seed, max_length, saving: Saving, rhythm: loop.Rhythm, evaluators) -> None:
@@ -280,6 +310,11 @@ def check_vocabulary(module, vocabulary: Tokenizer) -> None:
             f"the vocabulary pads with {vocabulary.pad_id}, the model with {pad_id}: set BertConfig.pad_id to "
             f"{vocabulary.pad_id}, or give the vocabulary that fits"
         )
+    if (eos_id := getattr(module, "eos_id", None)) not in (None, *vocabulary.suffix_ids[-1:]):
+        raise ValueError(
+            f"the vocabulary ends sentences with {vocabulary.suffix_ids[-1]}, the model with {eos_id}: set "
+            f"translation_model.eos_id to {vocabulary.suffix_ids[-1]}, or give the vocabulary that fits"
+        )
 
 
 def make_feed(index: int, stream: Stream, data, module, optimizer, target, mesh) -> loop.Feed:
@@ -302,11 +337,16 @@ def host_record(context: RunContext, config_text: str) -> dict:
     }
 
 
-def write_reports(reports, context: RunContext, current, log: Log) -> None:
-    """Prints the reports and keeps them in ``report.txt``."""
-    if not reports:
-        return
-    text = "\n\n".join(report(context, current) for report in reports)
-    log.say("\n" + text)
+def write_reports(reports, context: RunContext, current, log: Log, step: int) -> None:
+    """Prints the reports' texts and keeps them in ``report.txt``, their scores in ``report.json``."""
+    written = [report(context, current) for report in reports]
+    text = "\n\n".join(report.text for report in written)
+    if written:
+        log.say("\n" + text)
     if runtime.is_main_process():
-        write_atomically(context.model_dir / "report.txt", f"{text}\n".encode())
+        if written:
+            write_atomically(context.model_dir / REPORT_TEXT, f"{text}\n".encode())
+        devices = f"{context.mesh.size} x {context.mesh.devices.flat[0].device_kind}"
+        ended = {"step": step, "devices": devices, "data": context.data}
+        ended["reports"] = [report.scores for report in written]
+        write_atomically(context.model_dir / REPORT, json.dumps(ended, indent=1).encode())

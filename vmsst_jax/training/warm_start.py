@@ -11,10 +11,13 @@ import numpy as np
 
 from vmsst_jax import checks
 from vmsst_jax.sharding import path_of
-from vmsst_jax.training import checkpoint, encoder_start, state, t5_start
+from vmsst_jax.training import checkpoint, encoder_start, state, t5_start, translation_start
 
 # Tables with a row per language: copied row by row, by language code.
-LANGUAGE_TABLES = ("language_tags/embedding", "decoder_tags/embedding")
+LANGUAGE_TABLES = (
+    *("language_tags/embedding", "decoder_tags/embedding", "backbone/language_embedder/embedding"),
+    *("encoder/language_embedder/embedding", "decoder/language_embedder/embedding"),
+)
 
 
 def initial_state(module, optimizer, seed: int, mesh, init=None):
@@ -45,6 +48,10 @@ def from_checkpoint(path: str, tokenizer, languages, allow_missing: Sequence[str
         if kind in encoder_start.ENCODERS and encoder_start.takes_encoders(flat):
             given = encoder_start.parameters(kind, source.params, flat)
             allowed += [] if kind == "ccp" else [encoder_start.HEAD]
+        elif kind in ("encoder", "ccp") and translation_start.takes_language_models(flat):
+            translation_start.check_languages(languages, source)
+            given = translation_start.parameters(source.params)
+            allowed += [translation_start.CROSS_ATTENTION]
         elif kind == "encoder" and backbone == "t5":
             given = t5_start.parameters(source.params["backbone"], flat, tokenizer.vocab_size)
         elif kind in encoder_start.ENCODERS:

@@ -1,6 +1,6 @@
 import pytest
 
-from vmsst_jax.benchmarks.language_codes import CANONICAL, canonical
+from vmsst_jax.language_codes import CANONICAL, canonical
 
 # The 112 languages of LASER's Tatoeba files.
 TATOEBA = """

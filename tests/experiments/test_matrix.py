@@ -1,0 +1,29 @@
+"""What is refused before an experiment begins."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rows": {}}, "experiment.rows are {}"),
+        ({"rows": {"a": {"recipe": "a.gin", "steps": 3}}}, "row 'a' is .*'steps': 3.*; wanted {'recipe'"),
+        ({"rows": {"a": {"of": "b"}, "b": {"recipe": "b.gin"}, "c": {"of": "a"}}}, "row 'c': there is no 'a'"),
+        ({"rows": {"a": {"recipe": "a.gin", "bindings": {"train.seed": 1}}}}, "row 'a' binds train.seed, which"),
+        ({"rows": {"a": {"recipe": "a.gin", "bindings": {"x": object}}}}, "row 'a', binding x: .*can't be written"),
+        ({"rows": {"a": {"recipe": "a.gin", "seeds": 3}}}, "seeds of row 'a' is 3; wanted a list"),
+        ({"seeds": [1, 1]}, "none twice"),
+        ({"scores": {"x": "Tatoeba"}}, "score 'x' is 'Tatoeba'; wanted a list"),
+        ({"scores": {"x": ["training", "loss"]}}, "of training it has to name one"),
+        ({"scores": {"x": ["Tatoeba"]}, "plain": [], "data_dir": "data"}, "scores are of Tatoeba; benchmarks are "),
+        ({"differences": {"d": ("row a", "row c")}}, "differences, 'd': there is no 'row c'"),
+        ({"differences": {"d": ("row a",)}}, "wanted two, the first minus the second"),
+        ({"plain": ["lost"]}, "experiment.plain: there is no 'lost'; did you mean 'loss'"),
+        ({"rows": {"a": {"recipe": "a.gin"}, "b": {"of": "a", "model": {"calibration_steps": ["shift"]}}},
+          "differences": {}}, "rows 'b' are calibrated; wanted experiment.calibration"),
+    ],
+)  # fmt: skip
+def test_wrong_experiments_are_refused_before_anything_runs(run, tmp_path, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        run(**wrong)
+    assert not (tmp_path / "out").exists()

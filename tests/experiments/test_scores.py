@@ -1,0 +1,56 @@
+"""Scoring as a stage of a cell: what is done when, and what of it reaches the table."""
+
+import json
+
+import pytest
+
+
+def test_scoring_calibrated_and_not(run, played, data, scores, table, tmp_path):
+    samples = tmp_path / "samples"
+    samples.mkdir()
+    for code in ("de", "en"):
+        (samples / f"{code}.txt").write_text("text\n")
+    settings = {
+        "rows": {
+            "raw": {"recipe": "a.gin"},
+            "shifted": {"of": "raw", "model": {"calibration_steps": ["shift"], "layer": 0}},
+        },
+        "scores": {"found": scores["found"], "T": ["T"], "to English": ["T", "means", "all", "xx->en"]},
+        "score_differences": {"gain": ("T", "found")},
+        "benchmarks": {"T": {"benchmark": "tatoeba"}, "STS": {"benchmark": "sts"}},
+        "data_dir": str(data),
+        "calibration": {"samples": str(samples), "held_out": 0.1, "mutual": True},
+        "differences": {"d": ("shifted", "raw")},
+        "plain": [],
+    }
+
+    def names():
+        return [name.removeprefix("vmsst_jax.") for name, _ in played]
+
+    assert run(of_seeds=[1], **settings).failed == {}
+    assert names() == ["train", "calibrate", "evaluate"]
+    flags = played[1][1]
+    assert {"--held_out=0.1", "--mutual", "--layer=0", f"--samples=de={samples}/de.txt,en={samples}/en.txt"} <= set(
+        flags
+    )
+    rows = table()["rows"]
+    # Katze and cat begin with other letters. Training's own score is of the row that was trained.
+    for row, found in (("raw", 0.01), ("shifted", None)):
+        values = {name: score and score["values"]["1"] for name, score in rows[row].items()}
+        assert values["T"] == values["to English"] == pytest.approx(2 / 3)
+        assert values["found"] == found and values["gain"] == (found and pytest.approx(2 / 3 - found))
+    (cell,) = (tmp_path / "out").glob("raw/*")
+    assert not (cell / "vectors").exists() and (cell / "results" / "shifted" / "T" / "results.json").is_file()
+    record = json.loads((cell / "cell.json").read_text())
+    assert record["evaluation"]["data"]["STS"] is None and len(record["evaluation"]["data"]["T"]) == 64
+    assert run(of_seeds=[1], **settings).failed == {} and len(played) == 3  # nothing to do
+    (data / "tatoeba" / "tatoeba.deu-eng.deu").write_text("Hund\nMaus\nCatze\n")
+    assert run(of_seeds=[1], **settings).failed == {}
+    assert names()[3:] == ["calibrate", "evaluate"]
+    assert table()["rows"]["raw"]["T"]["mean"] == 1.0
+    # Scoring that fails keeps training's scores, and no score of another protocol.
+    settings["benchmarks"] = {"T": {"benchmark": "tatoeba", "languages": ["fr"]}}
+    (why,) = run(of_seeds=[1], **settings).failed.values()
+    assert why.startswith("evaluate: ") and names()[5:] == ["calibrate", "evaluate"]
+    rows = table()["rows"]
+    assert rows["raw"]["T"] is None and rows["raw"]["found"]["n"] == 1

@@ -1,0 +1,285 @@
+"""What an experiment is: rows of recipes, seeds, benchmarks and scores, checked; and the cells that this makes.
+
+A cell is one row trained with one seed. Rows that only embed otherwise ("of" another row, calibrated for instance) are
+scored in the cells of that row.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from vmsst_jax import checks
+from vmsst_jax.benchmarks import columns, grid, report
+from vmsst_jax.training.run import PLACES
+from vmsst_jax.training.same_config import bindings as read_bindings
+from vmsst_jax.training.same_config import expanded
+
+# Where a cell's training and its results lie in the cell's folder.
+MODEL, RESULTS = "model", "results"
+# The name under which training's own scores are called, where others have a benchmark's name.
+TRAINING = "training"
+# Of a row that trains, and of one that embeds a trained row's models in another way.
+OPTIONS, OPTIONS_OF = {"recipe", "bindings", "seeds", "model"}, {"of", "model"}
+# A checkpoint more than this one is of no use once the run has ended; a row's own bindings come later.
+DISK = {"Saving.keep_last": 1}
+
+
+class Row(NamedTuple):
+    """A line of the table.
+
+    Attributes:
+      name: as the recipe calls it.
+      trained: the row whose cells hold its models: itself, or the one that it is "of".
+      recipes, bindings, seeds: of its training; empty for one that is "of" another.
+      model: options of ``grid.load`` but the checkpoint, by which its models embed.
+    """
+
+    name: str
+    trained: str
+    recipes: tuple[str, ...]
+    bindings: dict[str, object]
+    seeds: tuple[int, ...]
+    model: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """An experiment, checked; see ``experiment`` for its parts."""
+
+    rows: dict[str, Row]
+    scores: list[columns.Column]
+    output: Path
+    benchmarks: dict[str, dict]
+    data_dir: str | None
+    calibration: dict
+    score_differences: dict[str, tuple[str, str]]
+    differences: dict[str, tuple[str, str]]
+    plain: tuple[str, ...]
+    config_text: str
+
+
+class Cell(NamedTuple):
+    """A row trained with a seed.
+
+    Attributes:
+      row, seed: which.
+      recipes, bindings: what ``vmsst_jax.train`` gets; bindings in gin's words, but for the model's folder.
+      configuration: checksum of all bindings that hold, the seed among them, but for where things lie.
+      folder: whose name has the beginning of it, so that another configuration never meets this one's results.
+      models: {row: options of ``grid.load``}, what is scored in this cell.
+    """
+
+    row: str
+    seed: int
+    recipes: tuple[str, ...]
+    bindings: tuple[str, ...]
+    configuration: str
+    folder: Path
+    models: dict[str, dict]
+
+    def __str__(self) -> str:
+        return f"{self.row}, seed {self.seed}"
+
+
+def experiment(
+    rows: dict[str, dict],
+    scores: dict[str, Sequence[str]],
+    output: str,
+    seeds: Sequence[int] = (0, 1, 2),
+    bindings: dict[str, object] | None = None,
+    benchmarks: dict[str, dict] | None = None,
+    data_dir: str | None = None,
+    calibration: dict | None = None,
+    differences: dict[str, Sequence[str]] | None = None,
+    score_differences: dict[str, Sequence[str]] | None = None,
+    plain: Sequence[str] = (),
+    config_text: str = "",
+) -> Matrix:
+    """An experiment as its recipe describes it.
+
+    Args:
+      rows: {name: {"recipe": a name or several, "bindings": {name: value} or a list of such dictionaries, "seeds": a
+        list if not that of all, "model": options of ``grid.evaluate``'s models}}, or {name: {"of": another row,
+        "model": {...}}}, which embeds that row's models otherwise. "calibration_steps" in "model" has a calibration
+        fitted, once for a cell. In bindings, text that begins with @ or % is a reference as in a recipe.
+      scores: {column: path}: ["training", "train", STREAM, METRIC] the mean over the records of the last tenth of the
+        steps; ["training", "evaluation", METRIC] the last evaluation; ["training", "report", SCORE] of the reports;
+        [BENCHMARK] its main score; [BENCHMARK, "means", GROUP, SCORE] and so on, from its result.
+      output: the folder for everything.
+      seeds: of every row that names none.
+      bindings: of every row; a row's own come later.
+      benchmarks, data_dir: as in ``grid.evaluate``; without the folder there are none.
+      calibration: {"samples": a folder with CODE.txt for each language, FLAG: VALUE of ``vmsst_jax.calibrate``}.
+      differences: {name: (row, row)}, the first minus the second, seed by seed.
+      score_differences: {name: (score, score)}, further columns, the first minus the second, cell by cell.
+      plain: scores that are no shares of 1 and shown as they are, the others in percent.
+      config_text: the recipe, kept with the results.
+
+    Raises:
+      ValueError: what can be seen to be wrong before anything runs.
+    """
+    for what, named in (("rows", rows), ("scores", scores)):
+        if not isinstance(named, dict) or not named:
+            raise ValueError(f"experiment.{what} are {named!r:.200}; wanted {{NAME: ..., ...}} with at least one")
+    seeds = _seeds("experiment.seeds", seeds)
+    made = {name: _row(name, options, rows, bindings or {}, seeds) for name, options in rows.items()}
+    listed = [_column(name, path) for name, path in scores.items()]
+    benchmarks = (benchmarks or {}) if data_dir is not None else {}
+    _check_calibration(made, calibration or {})
+    score_differences = {name: tuple(pair) for name, pair in (score_differences or {}).items()}
+    differences = {name: tuple(pair) for name, pair in (differences or {}).items()}
+    _check_pairs("experiment.differences", differences, rows)
+    _check_pairs("experiment.score_differences", score_differences, scores)
+    check_names("experiment.plain", plain, [*scores, *score_differences])
+    listed = [column for column in listed if data_dir is not None or column.cell == TRAINING]
+    if unknown := sorted({c.cell for c in listed} - {TRAINING, *benchmarks}):
+        raise ValueError(
+            f"experiment.scores are of {', '.join(unknown)}; benchmarks are {', '.join(benchmarks)}, and the scores of "
+            f'training begin with "{TRAINING}"'
+        )
+    known = {column.name for column in listed}
+    score_differences = {name: pair for name, pair in score_differences.items() if known.issuperset(pair)}
+    return Matrix(
+        made, listed, Path(output), benchmarks, data_dir, calibration or {}, score_differences, differences,
+        tuple(plain), config_text,
+    )  # fmt: skip
+
+
+def cells(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], str]) -> list[Cell]:
+    """The cells of an experiment, first those of each row's first seed, so that a part of them is a table as well.
+
+    Args:
+      resolve: function (recipes, bindings) -> every binding that holds, as gin prints it.
+
+    Raises:
+      ValueError: a recipe or binding that doesn't hold, naming the row; two rows with names for the same folder; what
+        ``grid.plan`` finds.
+    """
+    found: list[tuple[int, Cell]] = []
+    for row in matrix.rows.values():
+        if row.trained != row.name:
+            continue
+        given = [f"{name} = {written(value)}" for name, value in row.bindings.items()]
+        try:
+            holding = expanded(read_bindings(resolve(row.recipes, given)))
+        except ValueError as error:
+            raise ValueError(f"row {row.name!r}: {error}") from error
+        models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
+        for place, seed in enumerate(row.seeds):
+            configuration = fingerprint(holding | {"train.seed": str(seed)})
+            folder = matrix.output / report.slug(row.name) / f"seed_{seed}_{configuration[:8]}"
+            bindings = (*given, f"train.seed = {seed}")
+            found.append((place, Cell(row.name, seed, row.recipes, bindings, configuration, folder, models)))
+    if len({cell.folder for _, cell in found}) < len(found):
+        raise ValueError("two rows have names that give the same folder; name them more differently")
+    ordered = [cell for _, cell in sorted(found, key=lambda item: item[0])]
+    for cell in ordered:
+        results_of(matrix, cell)
+    return ordered
+
+
+def fingerprint(holding: dict[str, str]) -> str:
+    """A checksum of bindings {name: value} with the macros replaced, but for where things lie."""
+    telling = {name: value for name, value in holding.items() if name not in PLACES}
+    return hashlib.sha256(json.dumps(telling, sort_keys=True).encode()).hexdigest()
+
+
+def results_of(matrix: Matrix, cell: Cell) -> list[grid.Cell]:
+    """What ``grid.evaluate`` does in a cell: its rows x benchmarks."""
+    if not matrix.benchmarks:
+        return []
+    models = {name: {"checkpoint": str(cell.folder / MODEL), **options} for name, options in cell.models.items()}
+    return grid.plan(models, matrix.benchmarks, matrix.data_dir, str(cell.folder / RESULTS))
+
+
+def written(value: object) -> str:
+    """A value as gin reads it; ValueError for one that it can't."""
+    if isinstance(value, str) and value[:1] in ("@", "%"):
+        return value
+    try:
+        if ast.literal_eval(repr(value)) == value:
+            return repr(value)
+    except (ValueError, SyntaxError):
+        pass
+    raise ValueError(f"{value!r:.200} can't be written into a recipe; wanted text, numbers, lists, True, False or None")
+
+
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """ValueError with the closest known ones for a name that is not among them."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=3)
+            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(known)}"
+            raise ValueError(f"{what}: there is no {name!r}; {hint}")
+
+
+def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int, ...]) -> Row:
+    allowed = OPTIONS_OF if isinstance(options, dict) and "of" in options else OPTIONS
+    if not isinstance(options, dict) or not options.keys() <= allowed or not options.keys() & {"of", "recipe"}:
+        raise ValueError(
+            f"row {name!r} is {options!r:.200}; wanted {{'recipe': NAME}}, with {', '.join(sorted(OPTIONS))}, or "
+            "{'of': ROW, 'model': {OPTION: VALUE}}"
+        )
+    model = dict(options.get("model") or {})
+    if "of" in options:
+        check_names(f"row {name!r}", [options["of"]], [n for n, o in rows.items() if "of" not in o])
+        return Row(name, options["of"], (), {}, (), model)
+    recipe = options["recipe"]
+    given = options.get("bindings") or {}
+    own = DISK | bindings
+    for part in [given] if isinstance(given, dict) else given:
+        own |= part
+    if taken := sorted({"train.seed", "train.model_dir", "MODEL_DIR"} & own.keys()):
+        raise ValueError(f"row {name!r} binds {', '.join(taken)}, which the experiment chooses; seeds are a list")
+    for key, value in own.items():
+        try:
+            written(value)
+        except ValueError as error:
+            raise ValueError(f"row {name!r}, binding {key}: {error}") from None
+    recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
+    seeds = _seeds(f"seeds of row {name!r}", options["seeds"]) if "seeds" in options else seeds
+    return Row(name, name, recipes, own, seeds, model)
+
+
+def _seeds(what: str, seeds: Sequence[int]) -> tuple[int, ...]:
+    try:
+        seeds = tuple(seeds)
+    except TypeError:
+        raise ValueError(f"{what} is {seeds!r}; wanted a list of whole numbers") from None
+    for seed in seeds:
+        checks.whole(what, seed, 0)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"{what} is {seeds!r}; wanted at least one, and none twice")
+    return seeds
+
+
+def _column(name: str, path: Sequence[str]) -> columns.Column:
+    if isinstance(path, str) or not path or not all(isinstance(part, str) for part in path):
+        raise ValueError(f"score {name!r} is {path!r}; wanted a list such as ['{TRAINING}', 'evaluation', 'retrieval']")
+    if path[0] == TRAINING and len(path) < 3:
+        raise ValueError(f"score {name!r} is {path!r}; of training it has to name one: ['{TRAINING}', KIND, SCORE]")
+    return columns.Column(name, path[0], tuple(path[1:]))
+
+
+def _check_calibration(rows: dict[str, Row], calibration: dict) -> None:
+    wanting = [row.name for row in rows.values() if row.model.get("calibration_steps")]
+    if wanting and "samples" not in calibration:
+        raise ValueError(
+            f"rows {', '.join(map(repr, wanting))} are calibrated; wanted experiment.calibration = {{'samples': DIR}}, "
+            "a folder with CODE.txt for each language"
+        )
+
+
+def _check_pairs(what: str, pairs: dict, known: Iterable[str]) -> None:
+    for name, pair in pairs.items():
+        if len(pair) != 2:
+            raise ValueError(f"{what}: {name!r} is {pair!r}; wanted two, the first minus the second")
+        check_names(f"{what}, {name!r}", pair, known)
