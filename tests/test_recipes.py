@@ -19,7 +19,8 @@ OTHERS = ("include", "evaluate", "experiments")  # parts of recipes, and recipes
 RECIPES = sorted(
     f.relative_to(FOLDER).as_posix()
     for f in FOLDER.rglob("*.gin")
-    if f.parent.name not in OTHERS and not f.name.startswith(("ccp", "dpr", "mlm", "tlm", "umt"))  # have tests of their own
+    if f.parent.name not in OTHERS
+    and not f.name.startswith(("ccp", "dpr", "mlm", "tlm", "umt"))  # have tests of their own
 )
 PAPER = [name for name in RECIPES if not name.startswith(("quickstart", "small"))]
 

@@ -91,7 +91,7 @@ def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
 
 
 def platform() -> str:
-    """What is being compiled for, "cpu", "gpu" or "tpu": the mesh that is set says it, whose devices need not be here."""
+    """What is compiled for, "cpu", "gpu" or "tpu": the mesh that is set says it, whose devices need not be here."""
     device = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
     return jax.default_backend() if device is None else device.platform
 

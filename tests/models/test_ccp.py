@@ -67,6 +67,7 @@ def test_how_a_checkpoint_records_its_pooling(tiny_ccp, tiny_model):
         ({"bank": "global"}, "bank is 'global'; use one of 'per_language', 'tagged', 'plain'"),
         ({"bn": True}, "bn is True; use one of 'asymmetric', 'vanilla', 'none'"),
         ({"bn_stats": "group"}, "bn_stats is 'group'"),
+        ({"bn_momentum": 1.5}, "bn_momentum is 1.5"),
         ({"bank_dtype": "int8"}, "bank_dtype is 'int8'"),
         ({"bank_size": 0}, "bank_size is 0; wanted a whole number of 1 or more"),
         ({"head_hidden": 0}, "head_hidden is 0"),

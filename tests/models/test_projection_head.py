@@ -175,3 +175,12 @@ def test_without_norm_and_relu_the_head_is_linear():
     p = variables["params"]
     np.testing.assert_allclose(z, x @ p["hidden"]["kernel"] @ p["projection"]["kernel"], rtol=1e-5, atol=1e-5)
     assert metrics == {}
+
+
+def test_momentum_is_the_share_of_the_new_batch():
+    rng = np.random.default_rng(5)
+    centre, context = rng.normal(2.0, 3.0, (2, 1, 8, 4)).astype(np.float32)
+    norm = PairBatchNorm("asymmetric", True, "shared", 1, momentum=0.7)
+    *_, state = normed(norm, fresh(norm, 4), centre, context, jnp.zeros(1, jnp.int32))
+    np.testing.assert_allclose(state["mean"][0], 0.7 * centre[0].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(state["variance"][0], 0.3 + 0.7 * centre[0].var(0, ddof=1), rtol=1e-5)

@@ -1,5 +1,6 @@
 """Whole runs of a tiny recipe on real text: what they leave behind, and how they go on."""
 
+import json
 import math
 
 import jax
@@ -57,11 +58,30 @@ def test_what_a_run_leaves_behind(straight, records):
     assert [r["step"] for r in evaluations] == [6, 12]
     assert {"validation_loss", "validation_reconstruction", "retrieval", "retrieval_xx_en"} <= evaluations[0].keys()
     assert (folder / "report.txt").read_text() in out
+    report = json.loads((folder / "report.json").read_text())
+    latent_use, held_out = report["reports"]
+    assert report["step"] == 12 and [len(sha256) for sha256 in report["data"].values()] == [64]
+    assert (
+        f"({latent_use['latent_use']:+.1%})" in out and f"{latent_use['reconstruction_own']:.2f} with the right" in out
+    )
+    assert held_out["retrieval"] == evaluations[-1]["retrieval"] and "untrained_retrieval" in held_out
     assert list((folder / "tensorboard").iterdir())
     host = read_host(folder)
     assert host["languages"] == ["en", "fr"] and host["model"]["kind"] == "vmsst"
     assert "vmsst.kl_warmup_steps = 120" in host["gin"]
     assert load_model(folder).tokenizer.serialized == (folder / "tokenizer.model").read_bytes()
+
+
+def test_no_steps_leave_the_untrained_model(straight, run_recipe, tmp_path, records):
+    folder = run_recipe(tmp_path, "TRAIN_STEPS=0", "Rhythm.evaluate_every=6")
+    (log,) = records(folder)
+    held_out = json.loads((folder / "report.json").read_text())["reports"][1]
+    assert (log["kind"], log["step"]) == ("evaluation", 0)
+    assert log["retrieval"] == held_out["retrieval"] == held_out["untrained_retrieval"]
+    assert load_model(folder).tokenizer.serialized == (folder / "tokenizer.model").read_bytes()
+    run_recipe(tmp_path, "TRAIN_STEPS=2", "train.evaluators=[]", "train.reports=[]")
+    whole = [record for record in records(straight[0]) if record["kind"] == "train"]
+    assert records(folder)[1:] == whole[:2]  # it goes on as any other run
 
 
 def test_training_moves_parameters_and_lowers_the_loss(run_recipe, tmp_path, records):

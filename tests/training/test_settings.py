@@ -15,7 +15,7 @@ QUIET = ("train.evaluators=[]", "train.reports=[]")
 @pytest.mark.parametrize(
     ("binding", "message"),
     [
-        ("TRAIN_STEPS=0", "Rhythm.steps is 0; wanted a whole number of at least 1"),
+        ("TRAIN_STEPS=-1", "Rhythm.steps is -1; wanted a whole number of at least 0"),
         ("TRAIN_STEPS=2.5", "Rhythm.steps is 2.5"),
         ("TRAIN_STEPS='abc'", "Rhythm.steps is 'abc'"),
         ("Rhythm.save_every=None", "Rhythm.save_every is None; wanted a whole number of at least 1"),

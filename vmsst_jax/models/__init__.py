@@ -6,19 +6,20 @@ import dataclasses
 
 import numpy as np
 
-KINDS = ("contrastive", "bitranslation", "vmsst", "encoder", "ccp", "dual_encoder")
+KINDS = ("contrastive", "bitranslation", "vmsst", "encoder", "ccp", "dual_encoder", "seq2seq")
 
 
 def build(kind: str, config):
     """The module of ``kind`` from its configuration or its ``describe`` dictionary (as checkpoints keep it).
 
     The configuration of "encoder" is a ``TextEncoderConfig``, that of "ccp" a ``CcpConfig``, that of "dual_encoder" a
-    ``DualEncoderConfig``, that of the other kinds a ``ModelConfig``. Raises ValueError for an unknown kind or field.
+    ``DualEncoderConfig``, that of "seq2seq" a ``Seq2SeqConfig``, that of the other kinds a ``ModelConfig``. Raises
+    ValueError for an unknown kind or field.
     """
-    from vmsst_jax.models import ccp, dual_encoder, t5, text_encoder, vmsst
+    from vmsst_jax.models import ccp, dual_encoder, seq2seq, t5, text_encoder, vmsst
     from vmsst_jax.models.output_layer import OutputOptions
 
-    own = (text_encoder.TextEncoder, ccp.Ccp, dual_encoder.DualEncoder)
+    own = (text_encoder.TextEncoder, ccp.Ccp, dual_encoder.DualEncoder, seq2seq.Seq2Seq)
     modules = (vmsst.SentenceEncoder, vmsst.TranslationModel, vmsst.Vmsst, *own)
     classes = dict(zip(KINDS, modules, strict=True))
     if kind not in classes:
@@ -27,6 +28,7 @@ def build(kind: str, config):
         "encoder": text_encoder.TextEncoderConfig,
         "ccp": ccp.CcpConfig,
         "dual_encoder": dual_encoder.DualEncoderConfig,
+        "seq2seq": seq2seq.Seq2SeqConfig,
     }
     if isinstance(config, dict) and kind in own_form:
         config = own_form[kind].from_json(config)

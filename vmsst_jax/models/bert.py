@@ -42,8 +42,9 @@ CHOICES = {
     "dtype": ("float32", "bfloat16"),
     "remat": ("none", *REMAT_POLICIES),
 }
-# The papers' own value; Hugging Face calls it initializer_range.
-INIT = nn.initializers.normal(0.02)
+# The papers' own standard deviation; Hugging Face calls it initializer_range.
+INIT_STD = 0.02
+INIT = nn.initializers.normal(INIT_STD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,8 @@ class BertConfig:
       mlm_head: "dense" (dense, activation, norm, then the token table and a bias: BERT, XLM-R), "bias" (the token table
         and a bias: XLM) or "none".
       pooler: whether there is BERT's tanh layer on the first token.
+      init_std: of random tables and kernels; the papers' value suits widths around 768, narrow models want more
+        (PyTorch's own, which XLM has, is (3 embed_dim) ** -0.5 for kernels).
       dropout: on the embeddings and on the output of each of a layer's two parts; ``attention_dropout`` on the weights.
       dtype: compute type; parameters are float32, and norms and softmax are computed in float32.
       remat: "none", "dots" (matrix products are kept) or "full" (only the layers' inputs are kept).
@@ -85,6 +88,7 @@ class BertConfig:
     mask_after_layer: bool = False
     mlm_head: str = "none"
     pooler: bool = False
+    init_std: float = INIT_STD
     dropout: float = 0.1
     attention_dropout: float = 0.1
     dtype: str = "float32"
@@ -101,6 +105,7 @@ class BertConfig:
             checks.whole(f"BertConfig.{name}", getattr(self, name), 0)
         checks.whole("BertConfig.max_positions", self.max_positions, self.position_offset + 1)
         checks.positive("BertConfig.layer_norm_eps", self.layer_norm_eps)
+        checks.positive("BertConfig.init_std", self.init_std)
         for name in ("dropout", "attention_dropout"):
             checks.number(f"BertConfig.{name}", getattr(self, name), below=1)
         if self.embed_dim % self.num_heads:
@@ -113,7 +118,8 @@ class BertConfig:
 
 
 def dense(features: int, config: BertConfig, name: str | None = None) -> nn.Dense:
-    return nn.Dense(features, kernel_init=INIT, dtype=jnp.dtype(config.dtype), param_dtype=jnp.float32, name=name)
+    init = nn.initializers.normal(config.init_std)
+    return nn.Dense(features, kernel_init=init, dtype=jnp.dtype(config.dtype), param_dtype=jnp.float32, name=name)
 
 
 def norm(config: BertConfig, name: str | None = None) -> nn.LayerNorm:
@@ -122,24 +128,32 @@ def norm(config: BertConfig, name: str | None = None) -> nn.LayerNorm:
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention: x [B, L, D], bias [B, 1, 1, L] -> [B, L, D]."""
+    """Multi-head attention: x [B, Q, D], bias [B or 1, 1, Q or 1, K] -> [B, Q, D].
+
+    Keys and values are made of x itself, or are given, as ``keys_values`` has made them of another sequence.
+    """
 
     config: BertConfig
 
-    @nn.compact
-    def __call__(self, x, bias, deterministic: bool):
+    def setup(self):
         c = self.config
-        width = c.embed_dim // c.num_heads
+        self.query, self.key, self.value, self.out = (dense(c.embed_dim, c) for _ in range(4))
+        self.dropout = nn.Dropout(c.attention_dropout)
 
-        def heads(name):
-            return dense(c.embed_dim, c, name)(x).reshape(*x.shape[:-1], c.num_heads, width)
+    def _heads(self, x):
+        c = self.config
+        return x.reshape(*x.shape[:-1], c.num_heads, c.embed_dim // c.num_heads)
 
-        q, k, v = heads("query") * width**-0.5, heads("key"), heads("value")
+    def keys_values(self, memory):
+        """[B, K, D] -> keys and values, each [B, K, heads, width]."""
+        return self._heads(self.key(memory)), self._heads(self.value(memory))
+
+    def __call__(self, x, bias, deterministic: bool, keys_values=None):
+        q = self._heads(self.query(x)) * (self.config.embed_dim // self.config.num_heads) ** -0.5
+        k, v = self.keys_values(x) if keys_values is None else keys_values
         logits = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) + bias
-        weights = jax.nn.softmax(logits, axis=-1).astype(x.dtype)
-        weights = nn.Dropout(c.attention_dropout)(weights, deterministic=deterministic)
-        y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape)
-        return dense(c.embed_dim, c, "out")(y)
+        weights = self.dropout(jax.nn.softmax(logits, axis=-1).astype(x.dtype), deterministic=deterministic)
+        return self.out(jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape))
 
 
 class Mlp(nn.Module):
@@ -204,9 +218,18 @@ class Bert(nn.Module):
 
     def setup(self):
         c = self.config
+        self.setup_tables()
+        self.encoder = Encoder(c)
+        if c.pooler:
+            self.pooler = dense(c.embed_dim, c)
+
+    def setup_tables(self):
+        """What stands below the layers, and the head above them."""
+        c = self.config
 
         def table(rows):
-            return nn.Embed(rows, c.embed_dim, embedding_init=INIT, dtype=jnp.dtype(c.dtype))
+            init = nn.initializers.normal(c.init_std)
+            return nn.Embed(rows, c.embed_dim, embedding_init=init, dtype=jnp.dtype(c.dtype))
 
         self.token_embedder, self.position_embedder = table(c.vocab_size), table(c.max_positions)
         if c.token_types:
@@ -215,9 +238,6 @@ class Bert(nn.Module):
             self.language_embedder = table(c.num_languages)
         self.embedding_norm = norm(c)
         self.embedding_dropout = nn.Dropout(c.dropout)
-        self.encoder = Encoder(c)
-        if c.pooler:
-            self.pooler = dense(c.embed_dim, c)
         if c.mlm_head != "none":
             self.mlm_head = MlmHead(c)
 
@@ -248,6 +268,13 @@ class Bert(nn.Module):
         """
         c = self.config
         mask = tokens != c.pad_id
+        x = self.embed_tokens(tokens, mask, positions, languages, token_types, deterministic)
+        last, states = self.encoder(x, mask, deterministic, all_layers)
+        return (x, *states) if all_layers else last
+
+    def embed_tokens(self, tokens, mask, positions, languages, token_types, deterministic: bool):
+        """The embeddings after their norm, [B, L, D]; ``mask`` bool [B, L] is False at padding."""
+        c = self.config
         x = self.token_embedder(tokens)
         if token_types is not None and not c.token_types or languages is not None and not c.num_languages:
             raise ValueError("token types or languages were given to a model without a table for them")
@@ -257,10 +284,7 @@ class Bert(nn.Module):
         if languages is not None:
             x = x + self.language_embedder(languages)
         x = self.embedding_dropout(self.embedding_norm(x), deterministic=deterministic)
-        if c.mask_after_layer:
-            x = x * mask[..., None].astype(x.dtype)
-        last, states = self.encoder(x, mask, deterministic, all_layers)
-        return (x, *states) if all_layers else last
+        return x * mask[..., None].astype(x.dtype) if c.mask_after_layer else x
 
     def _rows(self, mask, positions):
         """Rows of the position table, int32 [B, L] (or [1, L] where they are the same for all)."""

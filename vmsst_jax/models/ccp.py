@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from vmsst_jax import checks, sharding
 from vmsst_jax.models.memory_bank import LAYOUTS, MemoryBank
-from vmsst_jax.models.projection_head import BN_MODES, BN_STATS, ProjectionHead
+from vmsst_jax.models.projection_head import BN_MODES, BN_STATS, MOMENTUM, ProjectionHead
 from vmsst_jax.models.text_encoder import TextEncoder, TextEncoderConfig
 
 CHOICES = {"bn": BN_MODES, "bn_stats": BN_STATS, "bank": LAYOUTS, "bank_dtype": ("float32", "bfloat16")}
@@ -37,6 +37,7 @@ class CcpConfig:
         "none".
       bn_sync: batch statistics of all groups together; otherwise each group's own.
       bn_stats: running statistics "shared" by all languages or "per_language".
+      bn_momentum: share of a micro-batch in the running statistics, above 0 and at most 1.
       bank: "per_language", "tagged" (one ring for all; a vector counts for its own language) or "plain" (for all).
       bank_size: K, slots of a ring.
       bank_dtype: what its vectors are kept in.
@@ -50,6 +51,7 @@ class CcpConfig:
     bn: str = "asymmetric"
     bn_sync: bool = True
     bn_stats: str = "shared"
+    bn_momentum: float = MOMENTUM
     bank: str = "per_language"
     bank_size: int = 32_768
     bank_dtype: str = "float32"
@@ -60,6 +62,9 @@ class CcpConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}")
         for name in ("num_languages", "head_features", "bank_size"):
             checks.whole(name, getattr(self, name))
+        checks.positive("bn_momentum", self.bn_momentum)
+        if self.bn_momentum > 1:
+            raise ValueError(f"bn_momentum is {self.bn_momentum}; wanted a share of 1, as 0.1")
         if self.head_hidden is not None:
             checks.whole("head_hidden", self.head_hidden)
 
@@ -89,6 +94,7 @@ class Ccp(nn.Module):
             bn=c.bn,
             bn_sync=c.bn_sync,
             bn_stats=c.bn_stats,
+            bn_momentum=c.bn_momentum,
             num_languages=c.num_languages,
         )
         self.memory_bank = MemoryBank(c.bank, c.bank_size, c.head_features, c.num_languages, c.bank_dtype)
@@ -104,6 +110,10 @@ class Ccp(nn.Module):
     @property
     def has_mlm_head(self) -> bool:
         return self.config.encoder.has_mlm_head
+
+    @property
+    def has_languages(self) -> bool:
+        return self.config.encoder.has_languages
 
     def hidden_states(self, tokens):
         """As ``TextEncoder.hidden_states``."""

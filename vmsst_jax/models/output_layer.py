@@ -49,7 +49,7 @@ def slice_width(tokens: int, vocab: int, chunk_bytes: int | None) -> int:
     128 are taken even where they don't fit: h itself is larger than that from 128 dimensions on.
     """
     if chunk_bytes is None:
-        chunk_bytes = (4 if jax.default_backend() == "cpu" else 256) * 2**20
+        chunk_bytes = (4 if sharding.platform() == "cpu" else 256) * 2**20
     width = chunk_bytes // (4 * tokens)
     return vocab if width >= vocab else min(vocab, max(width // LANES, 1) * LANES)
 
@@ -180,7 +180,7 @@ def _losses(layer, shapes, options, vocab, offset, axis):
 def _less_at(d, columns, amounts):
     """``d`` [N, W] less ``amounts`` [N] at ``columns`` [N], row by row; columns outside of it change nothing."""
     width = d.shape[1]
-    if jax.default_backend() == "cpu":  # N small writes; comparing all N x W elements takes longer than their exp
+    if sharding.platform() == "cpu":  # N small writes; comparing all N x W elements takes longer than their exp
         outside = (columns < 0) | (columns >= width)
         return d.at[jnp.arange(len(d)), jnp.where(outside, width, columns)].add(-amounts, mode="drop")
     hit = jax.lax.broadcasted_iota(jnp.int32, d.shape, 1) == columns[:, None]

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-MOMENTUM, EPSILON = 0.1, 1e-5
+MOMENTUM, EPSILON = 0.1, 1e-5  # PyTorch's
 BN_MODES, BN_STATS = ("asymmetric", "vanilla", "none"), ("shared", "per_language")
 
 
@@ -25,12 +25,15 @@ class PairBatchNorm(nn.Module):
         the language); otherwise each group has its own, and the running ones take their average.
       stats: one set of running statistics, "shared", or one "per_language".
       num_languages: size of the language table.
+      momentum: the new batch's share in the running statistics. PyTorch's suits slow training; where parameters move
+        much from one micro-batch to the next, the running statistics need a larger one to keep up.
     """
 
     mode: str
     sync: bool
     stats: str
     num_languages: int
+    momentum: float = MOMENTUM
 
     @nn.compact
     def __call__(self, centre, context, lang, train: bool):
@@ -54,8 +57,9 @@ class PairBatchNorm(nn.Module):
         def by_batch(x):
             m, v, count = self._moments(x, row)
             drift = _drift(m, v, mean.value[row], variance.value[row])
-            mean.value = _running(mean.value, m, row)
-            variance.value = _running(variance.value, v * (count / (count - 1))[:, None], row)
+            mean.value = _running(mean.value, m, row, self.momentum)
+            unbiased = v * (count / (count - 1))[:, None]
+            variance.value = _running(variance.value, unbiased, row, self.momentum)
             return normalised(x, m, v), drift
 
         if not train:
@@ -88,13 +92,13 @@ class PairBatchNorm(nn.Module):
         return mean, variance, (pairs * together.sum(axis=1)).astype(jnp.float32)
 
 
-def _running(old, batch, row):
+def _running(old, batch, row, momentum):
     """``old`` [R, H] moved towards the average of ``batch`` [G, H] over each row's groups; other rows stay."""
     mine = (row[None, :] == jnp.arange(old.shape[0])[:, None]).astype(jnp.float32)  # [R, G]
     count = mine.sum(axis=1, keepdims=True)
     batch = jax.lax.stop_gradient(batch)
     average = jnp.einsum("rg,gh->rh", mine, batch, precision="highest") / jnp.maximum(count, 1.0)
-    return jnp.where(count > 0, (1.0 - MOMENTUM) * old + MOMENTUM * average, old)
+    return jnp.where(count > 0, (1.0 - momentum) * old + momentum * average, old)
 
 
 def _drift(mean, variance, running_mean, running_variance):
@@ -113,7 +117,7 @@ class ProjectionHead(nn.Module):
       hidden: width between the two products.
       features: width of z.
       relu: whether there is a ReLU, as in SimCLR, whose details the paper follows.
-      bn, bn_sync, bn_stats, num_languages: see ``PairBatchNorm``; ``bn`` may be "none".
+      bn, bn_sync, bn_stats, num_languages, bn_momentum: see ``PairBatchNorm``; ``bn`` may be "none".
     """
 
     hidden: int
@@ -123,6 +127,7 @@ class ProjectionHead(nn.Module):
     bn_sync: bool
     bn_stats: str
     num_languages: int
+    bn_momentum: float = MOMENTUM
 
     @nn.compact
     def __call__(self, vectors, lang, train: bool):
@@ -139,7 +144,9 @@ class ProjectionHead(nn.Module):
                 raise ValueError(
                     f"a group of {pairs} pair has no batch statistics: take groups of 2 or more, or bn none"
                 )
-            norm = PairBatchNorm(self.bn, self.bn_sync, self.bn_stats, self.num_languages, name="norm")
+            norm = PairBatchNorm(
+                self.bn, self.bn_sync, self.bn_stats, self.num_languages, self.bn_momentum, name="norm"
+            )
             centre, context, metrics = norm(x[:, :pairs], x[:, pairs:], lang, train)
             x = jnp.concatenate([centre, context], axis=1)
         x = jax.nn.relu(x) if self.relu else x

@@ -99,6 +99,11 @@ class TextEncoderConfig:
     def has_mlm_head(self) -> bool:
         return getattr(self.backbone, "mlm_head", "none") != "none"
 
+    @property
+    def has_languages(self) -> bool:
+        """Whether the backbone adds a vector of the language to every token (XLM's option)."""
+        return getattr(self.backbone, "num_languages", 0) > 0
+
     def to_json(self) -> dict:
         """A dictionary ready for JSON: the backbone's kind under "backbone", its own fields under that kind."""
         kind = next(k for k, v in BACKBONES.items() if isinstance(self.backbone, v))
@@ -172,6 +177,10 @@ class TextEncoder(nn.Module):
     def has_mlm_head(self) -> bool:
         return self.config.has_mlm_head
 
+    @property
+    def has_languages(self) -> bool:
+        return self.config.has_languages
+
     def hidden_states(self, tokens):
         """tokens int32 [B, L] -> tuple of num_layers + 1 states [B, L, D]; [0] the embeddings (METHODS 1.4)."""
         return self.backbone(tokens, all_layers=True)
@@ -189,7 +198,17 @@ class TextEncoder(nn.Module):
         hidden = self.backbone(tokens, deterministic=deterministic, all_layers=c.layer is not None)
         return self._finish(self.pool(hidden if c.layer is None else hidden[c.layer], tokens))
 
-    def masked_nll(self, tokens, positions, targets, weights, deterministic: bool = True, chunk_bytes: int = 2**26):
+    def masked_nll(
+        self,
+        tokens,
+        positions,
+        targets,
+        weights,
+        deterministic: bool = True,
+        chunk_bytes: int = 2**26,
+        token_positions=None,
+        languages=None,
+    ):
         """What the masked language model head makes of ``targets`` at some positions of every row.
 
         Args:
@@ -197,10 +216,12 @@ class TextEncoder(nn.Module):
           positions, targets: int32 [B, P], where to predict, and what stood there; 0 predicts nothing.
           weights: [B], each row's weight in the total.
           chunk_bytes: see ``OutputOptions``.
+          token_positions, languages: int32 [B, L] of every token, or None; see ``Bert``.
         Returns:
           (total, nll [B]): see ``output_layer.weighted_nll``; nll is summed over a row's targets.
         """
-        hidden = self.backbone(tokens, deterministic=deterministic)
+        about = {"positions": token_positions, "languages": languages}
+        hidden = self.backbone(tokens, deterministic=deterministic, **about)
         states = jnp.take_along_axis(hidden, positions[..., None], axis=1)  # [B, P, D]
         states, kernel, bias = self.backbone.mlm(states)
         options = OutputOptions(chunk_bytes=chunk_bytes, dtype=self.config.backbone.dtype)

@@ -1,4 +1,4 @@
-"""Masked language modelling on blocks of text (METHODS 3.5)."""
+"""Masked language modelling on blocks of text (METHODS 3.5) and on pairs of translations (TLM, METHODS 4.1)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def masked_lm(
 ):
     """Mean negative log-likelihood of the hidden tokens, on a model with ``masked_nll``. The defaults are XLM-R's.
 
+    XLM's are ``mask_id`` 5 and ``special_ids`` (2,), its padding alone: there ends of sentences may be hidden too.
+
     Args:
-      batch: {"tokens": int32 [B, L], ...}.
+      batch: {"tokens": int32 [B, L], ...}; with ``positions`` int32 [B, L] where they start anew within a row; with
+        ``languages`` int32 [B, L], or ``lang`` int32 [B], for models with language embeddings.
       mask_id, special_ids, rate: see ``masking.mask_tokens``.
       vocab_size: random replacements are drawn below it; None takes the model's rows.
       chunk_bytes: how much one chunk's float32 logits may take on one device.
@@ -39,12 +42,26 @@ def masked_lm(
     count = jnp.maximum(hidden.sum(), 1).astype(jnp.float32)
     row_weights = jnp.full(tokens.shape[0], 1.0) / count
     loss, _ = model.masked_nll(
-        inputs, positions, jnp.where(hidden, ids, 0), row_weights, deterministic=not train, chunk_bytes=chunk_bytes
+        inputs,
+        positions,
+        jnp.where(hidden, ids, 0),
+        row_weights,
+        deterministic=not train,
+        chunk_bytes=chunk_bytes,
+        token_positions=batch.get("positions"),
+        languages=_languages(batch) if model.has_languages else None,
     )
     return loss, {"masked_lm": loss, "masked_share": count / tokens.size}
 
 
 masked_lm.needs = ("masked_nll",)
+
+
+def _languages(batch):
+    """int32 [B, L], the language of every token."""
+    if "languages" in batch:
+        return batch["languages"]
+    return jnp.broadcast_to(batch["lang"][:, None], batch["tokens"].shape)
 
 
 def _check(module, options) -> None:

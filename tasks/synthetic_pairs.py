@@ -1,0 +1,49 @@
+"""Registers `synthetic_pairs`: parallel text that `python -m vmsst_jax.translate --pairs=FILE.tsv` has written.
+
+The setting `synthetic_pairs.files` names such files, by a path, a glob pattern or a list of them. A line has four
+columns between tabs: the language of the original, the language of its translation, the original, the translation.
+Translations in both directions, of other originals each, go together into one set. There is one split, "train".
+Importing this module opens no file.
+"""
+
+import gin
+
+from vmsst_jax.data.text_pairs import TRAIN, CorpusError, LineFile, expand, hash62
+from vmsst_jax.tasks import sources
+
+COLUMNS = ("source_lang", "target_lang", "source", "target")
+
+
+@gin.configurable("synthetic_pairs", module="tasks")
+def settings(files=None) -> dict:
+    """Which files; bound as `synthetic_pairs.files`."""
+    if not files:
+        raise CorpusError(
+            "no pairs: bind synthetic_pairs.files to what vmsst_jax.translate wrote with --pairs, such as "
+            "--gin.synthetic_pairs.files='\"pairs/*.tsv\"'"
+        )
+    return {"files": expand(files)}
+
+
+def read() -> dict[str, list[dict]]:
+    """The examples of all files.
+
+    Raises:
+      CorpusError: no files are named or there are none, a line has other columns or isn't UTF-8, or there is no pair.
+    """
+    files, examples = settings()["files"], []
+    for file in map(LineFile, files):
+        for number, line in enumerate(file.lines(), 1):
+            try:
+                fields = [field.strip() for field in line.decode().split("\t")]
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{file}, line {number}: not valid UTF-8 ({error.reason})") from None
+            if len(fields) != len(COLUMNS) or not all(fields):
+                raise CorpusError(f"{file}, line {number}: wanted {len(COLUMNS)} columns with text, found {fields}")
+            examples.append(dict(zip(COLUMNS, fields, strict=True)) | {"pair_id": hash62(line)})
+    if not examples:
+        raise CorpusError(f"{', '.join(map(str, files))}: no pair of sentences in there; wanted lines of {COLUMNS}")
+    return {TRAIN: examples}
+
+
+sources.add_task("synthetic_pairs", sources.MemorySource(read, (TRAIN,)))
