@@ -1,6 +1,7 @@
-"""Registers small sets of one folder as documents: four tasks, and their mixture `local_documents`.
+"""Registers small sets of one folder as documents: four tasks, and `local_documents`, a mixture of the first three.
 
-The setting `local_documents.data_dir` names the folder. Each task reads a folder in there
+The news of NTREX is no part of the mixture: the evaluator mines it. The setting `local_documents.data_dir` names the
+folder, and `local_documents.languages` the codes that are read if not all are. Each task reads a folder in there
 
     bible_documents   bible_gospels_acts/`<code>.tsv`  key `BOOK ch:v`, text; a chapter is a document
     quran_documents   quran/`quran.<code>.tsv`         chapter, verse, text; a chapter is a document
@@ -14,7 +15,7 @@ python_docs is that of its largest file. Importing this module opens no file.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import gin
 import seqio
@@ -40,14 +41,17 @@ SETS = {
 }
 
 
+MIXED = tuple(name for name in SETS if name != "ntrex_documents")
+
+
 @gin.configurable("local_documents", module="tasks")
-def settings(data_dir: str | None = None) -> dict:
-    """Where the sets lie; bound as `local_documents.data_dir`."""
-    return {"data_dir": data_dir}
+def settings(data_dir: str | None = None, languages: Sequence[str] | None = None) -> dict:
+    """Where the sets lie and which languages are wanted (None: all); bound as `local_documents.data_dir` and so on."""
+    return {"data_dir": data_dir, "languages": languages}
 
 
 @gin.register("languages", module="tasks.local_documents")
-def languages(names: tuple[str, ...] = tuple(SETS)) -> tuple[str, ...]:
+def languages(names: tuple[str, ...] = MIXED) -> tuple[str, ...]:
     """The codes of the sets `names`, English first; reads only file names.
 
     In a recipe: `@local_documents.languages()`.
@@ -57,7 +61,7 @@ def languages(names: tuple[str, ...] = tuple(SETS)) -> tuple[str, ...]:
 
 
 def _files(name: str) -> list[tuple[str, LineFile]]:
-    """(plain language code, file) of the set `name`, sorted by path."""
+    """(plain language code, file) of the set `name` in the languages wanted, sorted by path."""
     folder = tables.under_root(settings()["data_dir"], SETS[name][0], "local_documents.data_dir")
     found = []
     for file in sorted(os.listdir(folder)):
@@ -66,7 +70,12 @@ def _files(name: str) -> list[tuple[str, LineFile]]:
             found.append((NTREX.get(match[1], match[1]), LineFile(path)))
     if not found:
         raise CorpusError(f"{folder}: no file named {SETS[name][1]} with text in it")
-    return found
+    wanted = settings()["languages"]
+    chosen = [(code, file) for code, file in found if wanted is None or code in wanted]
+    if not chosen:
+        codes = ", ".join(sorted({code for code, _ in found}))
+        raise CorpusError(f"{folder} has none of local_documents.languages, {', '.join(wanted)}; wanted one of {codes}")
+    return chosen
 
 
 def read(name: str) -> Iterator[tuple[str, Document]]:
@@ -86,7 +95,8 @@ def read(name: str) -> Iterator[tuple[str, Document]]:
         else:
             rows = labelled(file, LineFile(os.path.join(os.path.dirname(file.path), "DOCUMENT_IDS.tsv")), lang)
         yield from _with_split(file, rows)
-    if name == "python_documents":
+    wanted = settings()["languages"]
+    if name == "python_documents" and (wanted is None or "en" in wanted):
         largest = max((file for _, file in files), key=LineFile.size)
         yield from _with_split(largest, keyed(largest, "en", text=2, layout="paragraphs"))
 
@@ -99,7 +109,7 @@ def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
 def _register() -> None:
     for name in SETS:
         documents.add_task(name, lambda name=name: read(name), (TRAIN, VALIDATION))
-    seqio.MixtureRegistry.add("local_documents", [(name, 1.0) for name in SETS])
+    seqio.MixtureRegistry.add("local_documents", [(name, 1.0) for name in MIXED])
 
 
 _register()

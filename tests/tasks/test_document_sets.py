@@ -40,7 +40,8 @@ def test_four_sets_of_a_folder(folder, gin_bindings):
     from vmsst_jax.tasks import local_documents
 
     gin_bindings(f'local_documents.data_dir = "{folder}"')
-    assert local_documents.languages() == ("en", "ar", "fr", "mlf", "zh")
+    assert local_documents.languages() == ("en", "fr", "mlf", "zh")
+    assert local_documents.languages(names=("ntrex_documents",)) == ("en", "ar", "zh")
     held = {c for c in range(30) if is_held_out(f"MRK {c}", 0.1)}
     bible = rows("bible_documents")
     assert len(bible) == 2 * (30 - len(held)) and bible[0]["text"] in {f"en {c} 0\nen {c} 1" for c in range(30)}
@@ -53,7 +54,13 @@ def test_four_sets_of_a_folder(folder, gin_bindings):
     }
     news = rows("ntrex_documents") + rows("ntrex_documents", "validation")
     assert {r["lang"] for r in news} == {"en", "zh", "ar"} and len(news) == 90
-    assert {r["lang"] for r in rows("local_documents")} == {"en", "ar", "fr", "mlf", "zh"}
+    assert {r["lang"] for r in rows("local_documents")} == {"en", "fr", "mlf", "zh"}  # not the news
+    gin_bindings('local_documents.languages = ["fr", "zh"]')
+    assert local_documents.languages(names=("python_documents",)) == ("en", "fr", "zh")
+    assert {r["lang"] for r in rows("python_documents")} == {"fr", "zh"}
+    gin_bindings('local_documents.languages = ["fr"]')
+    with pytest.raises(CorpusError, match="none of local_documents.languages, fr; wanted one of en, mlf"):
+        rows("quran_documents")
 
 
 def test_help_pages(folder, gin_bindings):
