@@ -115,3 +115,23 @@ def test_an_ablation_changes_what_it_says_alone(recipe, name):
     assert r.ccp.data == dataclasses.replace(base.ccp.data, **data)
     assert (r.rates, r.adam, r.mlm.accumulate) == (base.rates, base.adam, base.mlm.accumulate)
     assert r.languages == (("en", "fr") if "num_languages" in model else base.languages)
+
+
+@pytest.mark.parametrize("name", ["ccp_small.gin", "ccp_small_alone.gin", "ccp_small_mlm.gin"])
+def test_small_recipes(name):
+    arguments = config.configure([name], []).keywords
+    header = "\n".join(re.findall(r"^#.*", (FOLDER / name).read_text(), re.MULTILINE))
+    for word in (f"--gin_file={name}", "--gin.gnome_help.folder=", "Devices:", "Time", "xpect"):
+        assert word in header
+    assert arguments["model_dir"] == "runs/" + name.removesuffix(".gin")
+    module = arguments["model"](len(arguments["languages"]))
+    streams = {stream.name: stream for stream in arguments["streams"]}
+    assert set(streams) == {"ccp_small.gin": {"ccp", "mlm"}, "ccp_small_alone.gin": {"ccp"}}.get(name, {"mlm"})
+    for stream in streams.values():
+        objectives.check_model(stream.objective, module)
+    if mlm := streams.get("mlm"):
+        # The vocabulary is trained by the run: its mask is the last of its ids.
+        assert objectives.options(mlm.objective)["mask_id"] == module.vocab_size - 1
+    if ccp := streams.get("ccp"):
+        assert module.config.bank_size >= 2 * ccp.data.pairs
+    gin.clear_config()

@@ -55,8 +55,8 @@ class ContextPool:
         # Vectors may be equal without the texts being so: then the text itself is found second, or not at all.
         best = np.where(found[:, 0] == itself, found[:, 1], found[:, 0])
         return {
-            name: float(np.mean([best[text] in right for text, right in zip(self._asks, self._right[name], strict=True)]))
-            for name in SCORES
+            name: float(np.mean([best[text] in wanted for text, wanted in zip(self._asks, right, strict=True)]))
+            for name, right in self._right.items()
         }
 
     def chance(self) -> float:
