@@ -157,9 +157,23 @@ def test_several_benchmarks_of_a_function(run, tmp_path, capsys, monkeypatch):
     assert run(*flags, **both) == 0
     printed = capsys.readouterr().out
     assert "[2 of 2] letters_of_test:embed x tatoeba_non_english" in printed and "66.7" in printed
-    assert (
-        json.loads((out / "letters_of_test_embed" / "tatoeba" / "results.json").read_text())["scores"][-1] == "xx->en"
-    )
+    results = {
+        name: json.loads((out / "letters_of_test_embed" / name / "results.json").read_text())
+        for name in both["benchmark"].split(",")
+    }
+    assert results["tatoeba"]["scores"][-1] == "xx->en" and results["tatoeba"]["options"] == {"direction": "xx->en"}
+    # Each counts what it embedded itself.
+    alone = tmp_path / "alone"
+    data = f"--data_dir={tmp_path / 'tatoeba_non_english'}"
+    one = ["--embedder=letters_of_test:embed", "--benchmark=tatoeba_non_english", data, f"--output={alone}"]
+    assert ended(evaluate.main, one) == 0
+    counted = json.loads((alone / "results.json").read_text())["sentences"]
+    assert counted["sentences"] > 0 and results["tatoeba_non_english"]["sentences"] == counted
+    # The whole folder stands for what is in it.
+    assert ended(evaluate.main, [*one, "--overwrite", f"--compare={out}"]) == 0
+    assert ended(evaluate.main, [f"--compare={out},{alone}", f"--output={tmp_path / 'both'}"]) == 0
+    assert ended(evaluate.main, [*one, "--overwrite", f"--compare={out / 'letters_of_test_embed' / 'tatoeba'}"]) == 2
+    assert "holds results of tatoeba_non_english" in capsys.readouterr().err
     # What can't be scored makes the exit code 1, and is named.
     (tmp_path / "tatoeba_non_english" / "deu-fra.tsv").write_text("no tab\n")
     assert run(*flags, **both) == 1

@@ -38,8 +38,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     runtime.start()
     # Kept vectors let an interrupted fit, or one of other steps, go on without embedding again.
     model = cache.cached(embedders.load(**command.model_options(args)), args.cache_dir)
+    samples = calibration_fit.TextSamples(model, files, say=tell)
+    if "rotate" in steps:
+        samples.check_rotation(args.pivot, args.held_out)
     fitted = calibration_fit.fit(
-        calibration_fit.TextSamples(model, files, say=tell),
+        samples,
         steps=steps,
         scale=args.scale,
         pivot=args.pivot,

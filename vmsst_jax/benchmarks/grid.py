@@ -99,7 +99,7 @@ def evaluate(
       columns: a name in ``columns.TABLES``; None shows the main score of each benchmark.
       differences: {name: (model, model)}, further rows of the table, the first minus the second.
       absent: "fail" counts a benchmark whose files are not there as missing, "skip" doesn't.
-      compare: results.json files of other runs to show in the report.
+      compare: results.json files of other runs, or their folders, to show in the report.
       cache: keep vectors, in ``cache_dir`` if that is given (see ``retrieval.cache``).
       config_text: the recipe, kept with the results.
 
@@ -110,7 +110,7 @@ def evaluate(
     if absent not in ("fail", "skip"):
         raise ValueError(f'absent is {absent!r}; wanted "fail" or "skip"')
     table = summary.table_of(columns, benchmarks, models, differences or {})
-    others = html_report.read_results(compare) if compare else []
+    others = html_report.read_results(html_report.found_in(compare))
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     if config_text:

@@ -42,6 +42,20 @@ def read_results(paths: Sequence[str | os.PathLike]) -> list[dict]:
     return [_read(Path(path)) for path in paths]
 
 
+def found_in(paths: Sequence[str | os.PathLike]) -> list[Path]:
+    """The results.json files that paths mean: a file, its folder, or a folder with those of several benchmarks in it.
+
+    Raises FileNotFoundError for a folder without any.
+    """
+    files = []
+    for path in map(Path, paths):
+        inside = [path] if not path.is_dir() or (path / report.FILE).is_file() else sorted(path.rglob(report.FILE))
+        if not inside:
+            raise FileNotFoundError(f"there is no {report.FILE} in {path} or below; give what vmsst_jax.evaluate wrote")
+        files += inside
+    return files
+
+
 def _read(path: Path) -> dict:
     if path.is_dir():
         path = path / report.FILE

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
+
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.store import versions, write_json
 
@@ -43,7 +45,7 @@ def check_output(directory: Path, overwrite: bool = False) -> None:
 
 
 def write_results(directory: Path, result: dict, embedder: Embedder) -> Path:
-    """Writes ``directory``/results.json: ``result`` with the model that it is of and all versions. Returns its path."""
+    """Writes ``directory``/results.json: ``result`` with the model that it is of, versions and device; its path."""
     directory.mkdir(parents=True, exist_ok=True)
     model = {**embedder.describe(), "fingerprint": embedder.fingerprint(), "batch_size": embedder.batch_size}
     contents = {
@@ -51,8 +53,12 @@ def write_results(directory: Path, result: dict, embedder: Embedder) -> Path:
         "layer": model["layer"],
         "pooling": model["pooling"],
         "model": model,
-        "sentences": embedder.counts,
         "versions": versions(),
+        "device": {
+            "platform": jax.default_backend(),
+            "kind": jax.devices()[0].device_kind,
+            "count": jax.device_count(),
+        },
     }
     write_json(directory / FILE, contents)
     return directory / FILE

@@ -36,7 +36,7 @@ def evaluate(
       benchmark, data_dir, options: see ``suite.run``.
       output: the folder for both; None is ``report.default_output``.
       overwrite: replace an existing result.
-      compare: results.json files of the same protocol to show beside this one.
+      compare: results.json files of the same protocol, or folders of runs, to show beside this one.
       cache, cache_dir: see ``grid.evaluate``.
 
     Raises:
@@ -44,7 +44,10 @@ def evaluate(
       ValueError, FileNotFoundError: what loading and scoring raise; results of another protocol in ``compare``.
     """
     suite.check(benchmark, options)
-    others = html_report.read_results(compare)
+    others = html_report.read_results(html_report.found_in(compare))
+    others = [other for other in others if other["benchmark"] == benchmark]
+    if compare and not others:
+        raise ValueError(f"none of {', '.join(compare)} holds results of {benchmark}; give runs of the same benchmark")
     if output:
         report.check_output(Path(output), overwrite)
     loaded = grid.load(model, cache, cache_dir)
@@ -59,16 +62,20 @@ def evaluate(
 
 
 def compare(results: Sequence[str], output: str | os.PathLike) -> Path:
-    """Writes report.html over results of one protocol into ``output``, and returns its path.
+    """Writes report.html over results into ``output``, benchmark by benchmark, and returns its path.
 
-    Raises ValueError and FileNotFoundError for files that are no results, and for results of several protocols.
+    Args:
+      results: results.json files, their folders, or folders with those of several benchmarks.
+
+    Raises ValueError and FileNotFoundError for files that are no results, and for results of one benchmark that are of
+    several protocols.
     """
-    return _page(Path(output), html_report.read_results(results))
+    return _page(Path(output), html_report.read_results(html_report.found_in(results)))
 
 
 def _page(folder: Path, results: list[dict]) -> Path:
-    if len(results) > 1:
-        html_report.check_comparable(results)
+    for benchmark in dict.fromkeys(result["benchmark"] for result in results):
+        html_report.check_comparable([result for result in results if result["benchmark"] == benchmark])
     folder.mkdir(parents=True, exist_ok=True)
     html_report.write_page(folder / grid.PAGE, results)
     return folder / grid.PAGE

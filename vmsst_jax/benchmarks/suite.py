@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import os
-import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from vmsst_jax.benchmarks import option_values
 from vmsst_jax.retrieval.embedder import Embedder
 
 # Module of each: named, not imported, so that listing them costs nothing.
@@ -49,14 +48,7 @@ def check(name: str, options: Iterable[str] = ()) -> None:
 
 def options_of(name: str) -> list[str]:
     """The names of a benchmark's options."""
-    evaluate, names = _module(name).evaluate, []
-    for parameter in inspect.signature(evaluate).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            names.append(parameter.name)
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            (shared,) = typing.get_args(typing.get_type_hints(evaluate)[parameter.name])
-            names += typing.get_type_hints(shared)
-    return names
+    return list(option_values.types_of(_module(name).evaluate))
 
 
 def folder(name: str) -> str:
@@ -84,7 +76,7 @@ def share_out(
       given: ("NAME", value) for every benchmark that has such an option, ("BENCHMARK.NAME", value) for that one.
 
     Raises:
-      ValueError: an unknown benchmark, or an option that none has.
+      ValueError: an unknown benchmark, an option that none has, or a value that is none of its.
     """
     for name in names:
         check(name)
@@ -96,7 +88,8 @@ def share_out(
         takers = [benchmark] if benchmark else [name for name in names if option in options_of(name)]
         for name in takers or names[:1]:  # the first one's message says which options there are
             check(name, [option])
-            options[name][option] = value
+            wanted = option_values.types_of(_module(name).evaluate)[option]
+            options[name][option] = option_values.fitted(f"{name}.{option}", value, wanted)
     return options
 
 
@@ -117,8 +110,17 @@ def run(name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dic
       ValueError: there is no such benchmark or option; and what the benchmark itself raises.
     """
     check(name, options)
+    # Ready runs are scored without a model; a model may have embedded for other benchmarks before.
+    before = dict(embedder.counts) if embedder else {}
     result = _module(name).evaluate(embedder, data_dir, **options)
+    result["sentences"] = {kind: embedder.counts[kind] - number for kind, number in before.items()}
+    result["options"] = {option: value for option, value in options.items() if _plain(value)}
     return result, _module(name).table(result)
+
+
+def _plain(value: object) -> bool:
+    """Whether an option is one that a user gives: the others are objects and places of this process."""
+    return value is None or isinstance(value, bool | int | float | str | list | tuple)
 
 
 def _module(name: str):

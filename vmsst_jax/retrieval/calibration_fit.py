@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -49,6 +50,18 @@ class TextSamples(Mapping):
                 raise ValueError(
                     f"{path} has {len(self.texts[code])} different sentences of {code}; wanted at least {FEWEST}, and "
                     "100,000 are better"
+                )
+
+    def check_rotation(self, pivot: str, held_out: float) -> None:
+        """ValueError, before anything is embedded, for languages with too few sentences to fit a rotation to."""
+        dim = self.embedder.dim
+        for code, texts in self.texts.items():
+            left = len(texts) - round(held_out * len(texts))
+            if code != pivot and left < dim:
+                raise ValueError(
+                    f"{self._files[code]} has {len(texts):,} different sentences, of which {left:,} are fitted to; a "
+                    f"rotation in {dim} dimensions needs {dim:,} or more, that is {math.ceil(dim / (1 - held_out)):,} "
+                    "sentences. Give more, or do without by --steps=shift,scale"
                 )
 
     def __getitem__(self, code: str) -> np.ndarray:

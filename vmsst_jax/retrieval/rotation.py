@@ -82,7 +82,7 @@ def procrustes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if len(x) < x.shape[1]:
         raise ValueError(
             f"{len(x)} pairs don't determine a rotation in {x.shape[1]} dimensions; "
-            "give more sentences, or don't restrict the dictionary to mutual neighbours"
+            "give more sentences, fit without rotation, or on all pairs where only mutual neighbours are taken"
         )
     u, _, v_t = np.linalg.svd(y.astype(np.float64).T @ x.astype(np.float64))
     return u @ v_t
