@@ -27,13 +27,17 @@ def stacked(module_class, size: int):
     )
 
 
-def choose(outputs, which):
-    """outputs [S, R, ...], which int32 [R] -> [R, ...]: row r of stack which[r]."""
-    return outputs[which, jnp.arange(outputs.shape[1])]
+def choose(outputs, which, lengths: tuple[int, ...]):
+    """outputs [S, R, L, D], which int32 [R, segments] -> [R, L, D]: a segment's states from the stack that it names."""
+    rows, positions = jnp.arange(outputs.shape[1])[:, None], jnp.arange(outputs.shape[2])[None]
+    return outputs[t5.spread(which, lengths), rows, positions]
 
 
 class EncoderSet(nn.Module):
-    """One T5 encoder, or ``size`` of them with each row routed to one: x [R, L, D], mask, which [R] -> [R, L, D]."""
+    """One T5 encoder, or ``size`` of them and each segment routed to one.
+
+    x [R, L, D], mask [R, L], which int32 [R, segments] -> [R, L, D].
+    """
 
     config: t5.T5Config
     size: int = 1
@@ -45,10 +49,10 @@ class EncoderSet(nn.Module):
         else:
             self.stack = stacked(t5.Encoder, self.size)(self.config, self.config.encoder_layers)
 
-    def __call__(self, x, mask, which=None, deterministic: bool = True):
+    def __call__(self, x, mask, which, deterministic: bool, lengths: tuple[int, ...]):
         if self.size == 1:
-            return self.encoder(x, mask, deterministic)
-        return choose(self.stack(x, mask, deterministic), which)
+            return self.encoder(x, mask, deterministic, False, lengths)
+        return choose(self.stack(x, mask, deterministic, False, lengths), which, lengths)
 
 
 class ConditionalDecoder(nn.Module):
@@ -87,19 +91,19 @@ class ConditionalDecoder(nn.Module):
         if not self.tied_output:
             self.logits_dense = Kernel((c.embed_dim, c.vocab_size), init)
 
-    def hidden(self, inputs, condition, which, deterministic: bool):
-        """inputs [R, L, D] (shifted right), condition [R, C] -> [R, L, D]."""
-        c = self.config
-        kwargs = {"deterministic": deterministic}
+    def hidden(self, inputs, condition, which, deterministic: bool, lengths: tuple[int, ...]):
+        """inputs [R, L, D] (shifted right), condition [R, segments, C], which [R, segments] -> [R, L, D]."""
+        c, kwargs = self.config, {}
         if self.condition == "bgt_linear":
             kwargs["condition"] = condition
         elif self.condition == "memory2":
             kwargs["memory"] = condition.reshape(condition.shape[0], -1, c.embed_dim)
             kwargs["memory_mask"] = jnp.ones(kwargs["memory"].shape[:2], jnp.int32)
+        order = ("condition", "memory", "memory_mask")
+        args = (*(kwargs.get(name) for name in order), deterministic, lengths)  # nn.vmap takes positions only
         if self.size == 1:
-            return self.decoder(inputs, **kwargs)
-        order = ("condition", "memory", "memory_mask", "deterministic")  # nn.vmap takes positions only
-        return choose(self.stack(inputs, *(kwargs.get(name) for name in order)), which)
+            return self.decoder(inputs, *args)
+        return choose(self.stack(inputs, *args), which, lengths)
 
     def __call__(self, inputs, condition, targets, weights, table, which=None, deterministic: bool = True):
         """Tuples over groups: inputs [R, L, D], condition [R, C], targets [R, L], weights [R], which [R] or None.
@@ -107,17 +111,17 @@ class ConditionalDecoder(nn.Module):
         ``table`` [V, D]: the token embeddings, read where the output is tied.
         Returns (weighted sum of losses, tuple of each row's negative log-likelihood [R]); see ``weighted_nll``.
         """
-        which = which or (None,) * len(inputs)
-        groups = zip(inputs, condition, which, strict=True)
-        h = tuple(self.hidden(x, c, w, deterministic) for x, c, w in groups)
+        lengths = tuple(x.shape[1] for x in inputs)
+        routes = jnp.stack(which, axis=1) if which else None
+        h = self.hidden(jnp.concatenate(inputs, axis=1), jnp.stack(condition, axis=1), routes, deterministic, lengths)
         options = dataclasses.replace(self.output, dtype=self.config.dtype)
         w_h = t5.tied_kernel(table) if self.tied_output else self.logits_dense()
         if not self.factored_output:
+            h = tuple(t5.split(h, lengths))
             return weighted_nll(h, tuple(condition), w_h, self.logits_latent(), targets, weights, options)
-        narrow = tuple(
-            self.logits_down(x) + self.logits_down_latent(c)[:, None] for x, c in zip(h, condition, strict=True)
-        )
-        return weighted_nll(narrow, (None,) * len(h), w_h, None, targets, weights, options)
+        latent = self.logits_down_latent(jnp.stack(condition, axis=1))
+        h = tuple(t5.split(self.logits_down(h) + t5.spread(latent, lengths), lengths))
+        return weighted_nll(h, (None,) * len(h), w_h, None, targets, weights, options)
 
 
 class Kernel(nn.Module):

@@ -24,7 +24,7 @@ LANES = 128  # slices are multiples of it: what accelerators compute on at a tim
 
 @dataclasses.dataclass(frozen=True)
 class OutputOptions:
-    """``chunk_bytes``: how much one slice's float32 logits may take on one device; None is 4 MB on a CPU, whose caches
+    """``chunk_bytes``: how much one slice's float32 logits may take on one device; None is 12 MB on a CPU, whose caches
     hold that, and 256 MB elsewhere. ``z_loss`` times the squared log-partition is added per token; ``label_smoothing``
     spreads that probability over the other pieces. ``dtype``: the type that the products take in; they accumulate in
     float32."""
@@ -49,7 +49,7 @@ def slice_width(tokens: int, vocab: int, chunk_bytes: int | None) -> int:
     128 are taken even where they don't fit: h itself is larger than that from 128 dimensions on.
     """
     if chunk_bytes is None:
-        chunk_bytes = (4 if sharding.platform() == "cpu" else 256) * 2**20
+        chunk_bytes = (12 if sharding.platform() == "cpu" else 256) * 2**20
     width = chunk_bytes // (4 * tokens)
     return vocab if width >= vocab else min(vocab, max(width // LANES, 1) * LANES)
 

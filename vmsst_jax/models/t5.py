@@ -9,6 +9,9 @@ parameter names:
     relpos_bias/rel_embedding                         [H, buckets]
 
 With ``scan_layers`` the layers' parameters are stacked on a leading axis under ``layers`` instead.
+
+A row may hold several sentences, one after another in *segments* of static ``lengths``: [B, sum of lengths, D]. They
+share every product and every norm, and only attention treats each for itself. Without ``lengths`` it is one sentence.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vmsst_jax import checks
+from vmsst_jax.models.dense import Dense
 
 ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=True),
@@ -96,8 +100,8 @@ def fan_in_normal(fan_in: int, *, truncated: bool = False, scale: float = 1.0):
     return init
 
 
-def dense(features: int, init, dtype, name: str) -> nn.Dense:
-    return nn.Dense(features, use_bias=False, kernel_init=init, dtype=dtype, param_dtype=jnp.float32, name=name)
+def dense(features: int, init, dtype, name: str | None) -> Dense:
+    return Dense(features, init, dtype, name=name)
 
 
 def tied_kernel(embedding):
@@ -142,48 +146,71 @@ def relative_buckets(query_length: int, key_length: int, *, bidirectional: bool,
     return (offset + np.where(distance < exact, distance, logarithmic)).astype(np.int32)
 
 
+def split(x, lengths: tuple[int, ...]) -> list:
+    """[B, sum of lengths, ...] -> the segments, [B, length, ...] each."""
+    if len(lengths) == 1:
+        return [x]
+    ends = np.cumsum(lengths)
+    return [x[:, end - length : end] for length, end in zip(lengths, ends.tolist(), strict=True)]
+
+
+def spread(x, lengths: tuple[int, ...]):
+    """[B, segments, ...], a value for each -> [B, sum of lengths, ...], the same at all of its positions."""
+    parts = [jnp.broadcast_to(x[:, i : i + 1], (x.shape[0], length, *x.shape[2:])) for i, length in enumerate(lengths)]
+    return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+
 class RelativeBias(nn.Module):
-    """One learned scalar per head and bucket -> attention bias [1, H, Q, K]."""
+    """One learned scalar per head and bucket -> attention biases [1, H, L, L] of segments of these lengths."""
 
     config: T5Config
     bidirectional: bool
 
     @nn.compact
-    def __call__(self, query_length: int, key_length: int):
+    def __call__(self, lengths: tuple[int, ...]):
         c = self.config
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
         table = self.param("rel_embedding", init, (c.num_heads, c.relative_buckets), jnp.float32)
+        longest = max(lengths)
         buckets = relative_buckets(
-            query_length,
-            key_length,
+            longest,
+            longest,
             bidirectional=self.bidirectional,
             buckets=c.relative_buckets,
             max_distance=c.relative_max_distance,
         )
-        return jnp.take(table, buckets, axis=1)[None]
+        bias = jnp.take(table, buckets, axis=1)[None]
+        return [bias[:, :, :length, :length] for length in lengths]
 
 
 class Attention(nn.Module):
-    """Multi-head attention: queries [B, Q, D], keys and values from ``memory`` [B, K, D] -> [B, Q, D]."""
+    """Multi-head attention: queries [B, Q, D], keys and values from ``memory`` [B, K, D] -> [B, Q, D].
+
+    ``biases``: of each segment, [1 or B, 1 or H, queries, keys]; they say where segments begin and end.
+    """
 
     config: T5Config
 
     @nn.compact
-    def __call__(self, x, memory, bias, deterministic: bool):
+    def __call__(self, x, memory, biases, deterministic: bool):
         c = self.config
         inner = c.num_heads * c.head_dim
         dtype = jnp.dtype(c.dtype)
 
-        def heads(name, inputs, scale=1.0):
+        def heads(name, inputs, axis, scale=1.0):
             y = dense(inner, fan_in_normal(inputs.shape[-1], scale=scale), dtype, name)(inputs)
-            return y.reshape(*y.shape[:-1], c.num_heads, c.head_dim)
+            return split(y.reshape(*y.shape[:-1], c.num_heads, c.head_dim), tuple(b.shape[axis] for b in biases))
 
-        q, k, v = heads("query", x, 1.0 / c.head_dim), heads("key", memory), heads("value", memory)
-        logits = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) + bias
-        weights = jax.nn.softmax(logits, axis=-1).astype(dtype)
-        # T5X drops whole key columns for all queries at once.
-        weights = nn.Dropout(c.dropout, broadcast_dims=(2,))(weights, deterministic=deterministic)
-        y = jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(*x.shape[:-1], inner)
+        def attend(q, k, v, bias):
+            logits = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32) + bias
+            weights = jax.nn.softmax(logits, axis=-1).astype(dtype)
+            # T5X drops whole key columns for all queries at once.
+            weights = nn.Dropout(c.dropout, broadcast_dims=(2,))(weights, deterministic=deterministic)
+            return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+        q, k, v = heads("query", x, -2, 1.0 / c.head_dim), heads("key", memory, -1), heads("value", memory, -1)
+        y = [attend(*each) for each in zip(q, k, v, biases, strict=True)]
+        y = (jnp.concatenate(y, axis=1) if len(y) > 1 else y[0]).reshape(*x.shape[:-1], inner)
         return dense(x.shape[-1], fan_in_normal(inner), dtype, "out")(y)
 
 
@@ -209,11 +236,11 @@ class EncoderLayer(nn.Module):
     config: T5Config
 
     @nn.compact
-    def __call__(self, x, bias, deterministic: bool):
+    def __call__(self, x, biases, deterministic: bool):
         c = self.config
         drop = nn.Dropout(c.dropout, broadcast_dims=(-2,))
         y = RMSNorm(c.dtype, name="pre_attention_layer_norm")(x)
-        x = x + drop(Attention(c, name="attention")(y, y, bias, deterministic), deterministic=deterministic)
+        x = x + drop(Attention(c, name="attention")(y, y, biases, deterministic), deterministic=deterministic)
         y = RMSNorm(c.dtype, name="pre_mlp_layer_norm")(x)
         return x + drop(Mlp(c, name="mlp")(y, deterministic), deterministic=deterministic)
 
@@ -221,18 +248,18 @@ class EncoderLayer(nn.Module):
 class Condition(nn.Module):
     """The linear map of [x ; c] that stands where cross-attention was (METHODS 2.3).
 
-    ``x`` [B, L, D], ``c`` [B, C] -> [B, L, D]. The kernel is kept in two parts, so that the product with ``c`` is made
-    once per sentence, not once per token.
+    ``x`` [B, L, D], ``c`` [B, segments, C] -> [B, L, D]. The kernel is kept in two parts, so that the product with
+    ``c`` is made once per sentence, not once per token.
     """
 
     config: T5Config
 
     @nn.compact
-    def __call__(self, x, c):
+    def __call__(self, x, c, lengths: tuple[int, ...]):
         dtype = jnp.dtype(self.config.dtype)
         init = fan_in_normal(x.shape[-1] + c.shape[-1], truncated=True)
         hidden = dense(x.shape[-1], init, dtype, "hidden")(x)
-        return hidden + dense(x.shape[-1], init, dtype, "latent")(c)[:, None]
+        return hidden + spread(dense(x.shape[-1], init, dtype, "latent")(c), lengths)
 
 
 class DecoderLayer(nn.Module):
@@ -241,18 +268,19 @@ class DecoderLayer(nn.Module):
     config: T5Config
 
     @nn.compact
-    def __call__(self, x, bias, condition, memory, memory_bias, deterministic: bool):
+    def __call__(self, x, biases, condition, memory, memory_biases, deterministic: bool):
         c = self.config
         drop = nn.Dropout(c.dropout, broadcast_dims=(-2,))
         y = RMSNorm(c.dtype, name="pre_self_attention_layer_norm")(x)
-        x = x + drop(Attention(c, name="self_attention")(y, y, bias, deterministic), deterministic=deterministic)
+        x = x + drop(Attention(c, name="self_attention")(y, y, biases, deterministic), deterministic=deterministic)
         if memory is not None:
             y = RMSNorm(c.dtype, name="pre_cross_attention_layer_norm")(x)
-            y = Attention(c, name="encoder_decoder_attention")(y, memory, memory_bias, deterministic)
+            y = Attention(c, name="encoder_decoder_attention")(y, memory, memory_biases, deterministic)
             x = x + drop(y, deterministic=deterministic)
         if condition is not None:
             y = RMSNorm(c.dtype, name="pre_condition_layer_norm")(x)
-            x = x + drop(Condition(c, name="condition")(y, condition), deterministic=deterministic)
+            y = Condition(c, name="condition")(y, condition, tuple(bias.shape[-1] for bias in biases))
+            x = x + drop(y, deterministic=deterministic)
         y = RMSNorm(c.dtype, name="pre_mlp_layer_norm")(x)
         return x + drop(Mlp(c, name="mlp")(y, deterministic), deterministic=deterministic)
 
@@ -299,47 +327,72 @@ class Encoder(nn.Module):
     num_layers: int
 
     @nn.compact
-    def __call__(self, x, mask, deterministic: bool = True, all_layers: bool = False):
+    def __call__(
+        self,
+        x,
+        mask,
+        deterministic: bool = True,
+        all_layers: bool = False,
+        lengths: tuple[int, ...] | None = None,
+    ):
         c = self.config
         x = x.astype(c.dtype)
-        bias = RelativeBias(c, bidirectional=True, name="relpos_bias")(x.shape[1], x.shape[1])
-        bias = bias + jnp.where(mask[:, None, None, :] > 0, 0.0, MASKED)
+        lengths = lengths or (x.shape[1],)
+        biases = RelativeBias(c, bidirectional=True, name="relpos_bias")(lengths)
+        biases = [bias + masked(part) for bias, part in zip(biases, split(mask, lengths), strict=True)]
         embedded = x
         x = nn.Dropout(c.dropout, broadcast_dims=(-2,))(x, deterministic=deterministic)
         x, states = run_layers(
-            EncoderLayer, c, self.num_layers, x, bias, deterministic=deterministic, all_layers=all_layers
+            EncoderLayer, c, self.num_layers, x, biases, deterministic=deterministic, all_layers=all_layers
         )
         x = RMSNorm(c.dtype, name="encoder_norm")(x)
         x = nn.Dropout(c.dropout)(x, deterministic=deterministic)
         return (embedded, *states[:-1], x) if all_layers else x
 
 
+def masked(mask):
+    """What keeps attention away from padding: [B, K] -> [B, 1, 1, K]."""
+    return jnp.where(mask[:, None, None, :] > 0, 0.0, MASKED)
+
+
 class Decoder(nn.Module):
     """Causal stack. Embedded inputs [B, L, D] (already shifted right) -> hidden states [B, L, D] after the final norm.
 
-    ``condition`` [B, C] goes through a linear map in every layer; ``memory`` [B, M, D] with ``memory_mask`` [B, M] is
-    attended to; with neither the stack is a plain language model. Inputs need no mask: padding stands at the end,
-    where causal attention never looks.
+    ``condition`` [B, C], or [B, segments, C], goes through a linear map in every layer; ``memory`` [B, M, D] with
+    ``memory_mask`` [B, M] is attended to, an equal share of M by each segment; with neither the stack is a plain
+    language model. Inputs need no mask: padding stands at the end, where causal attention never looks.
     """
 
     config: T5Config
     num_layers: int
 
     @nn.compact
-    def __call__(self, x, condition=None, memory=None, memory_mask=None, deterministic: bool = True):
+    def __call__(
+        self,
+        x,
+        condition=None,
+        memory=None,
+        memory_mask=None,
+        deterministic: bool = True,
+        lengths: tuple[int, ...] | None = None,
+    ):
         c = self.config
         x = x.astype(c.dtype)
-        length = x.shape[1]
-        bias = RelativeBias(c, bidirectional=False, name="relpos_bias")(length, length)
-        bias = bias + jnp.where(np.tril(np.ones((length, length), bool)), 0.0, MASKED)
-        memory_bias = None
+        lengths = lengths or (x.shape[1],)
+        biases = RelativeBias(c, bidirectional=False, name="relpos_bias")(lengths)
+        biases = [bias + jnp.where(np.tri(n, dtype=bool), 0.0, MASKED) for bias, n in zip(biases, lengths, strict=True)]
+        memory_biases = None
         if memory is not None:
             memory = memory.astype(c.dtype)
-            memory_bias = jnp.where(memory_mask[:, None, None, :] > 0, 0.0, MASKED)
+            parts = split(memory_mask, (memory.shape[1] // len(lengths),) * len(lengths))
+            memory_biases = [
+                jnp.broadcast_to(masked(part), (len(part), 1, n, part.shape[1]))
+                for part, n in zip(parts, lengths, strict=True)
+            ]
         if condition is not None:
-            condition = condition.astype(c.dtype)
+            condition = condition.reshape(x.shape[0], len(lengths), -1).astype(c.dtype)
         x = nn.Dropout(c.dropout, broadcast_dims=(-2,))(x, deterministic=deterministic)
-        args = (bias, condition, memory, memory_bias)
+        args = (biases, condition, memory, memory_biases)
         x, _ = run_layers(DecoderLayer, c, self.num_layers, x, *args, deterministic=deterministic, all_layers=False)
         x = RMSNorm(c.dtype, name="decoder_norm")(x)
         return nn.Dropout(c.dropout, broadcast_dims=(-2,))(x, deterministic=deterministic)

@@ -49,7 +49,7 @@ class ModelConfig:
       encoder_of_language: which of several language encoders serves each language id; () is one encoder for all.
       decoder_of_language: likewise for decoders.
       bt_decoder: whether translation shares the ELBO's decoder (with z_lang = 0) or has its own.
-      encoder_chunk: most sentences of a group that go through an encoder at a time while training, for contrastive
+      encoder_chunk: most sentences that go through an encoder at a time while training, for contrastive
         batches beyond memory: only a chunk's inputs are kept, and its states made again for the gradient. The value of
         the loss doesn't change. None is all at once.
       output: the chunked output layer's options.
@@ -121,6 +121,29 @@ def in_chunks(module, encode, most: int | None, *rows):
     return out.swapaxes(0, 1).reshape(count, -1)
 
 
+def group_lengths(batch) -> tuple[int, ...]:
+    """The widths of a bucketed batch's groups: a row of each, side by side, is one row of segments to the stacks."""
+    return tuple(tokens.shape[1] for tokens in batch["tokens"])
+
+
+def pool_segments(hidden, mask, lengths: tuple[int, ...]):
+    """Mean over the tokens of each segment: [R, sum of lengths, D] -> [R, segments * D]."""
+    parts = zip(t5.split(hidden, lengths), t5.split(mask, lengths), strict=True)
+    return jnp.concatenate([mean_pool(h, m) for h, m in parts], axis=1)
+
+
+def in_sentence_order(pooled, batch):
+    """Vectors [R, groups * D] of the rows of segments -> [2B, D]."""
+    groups = jnp.split(pooled, len(batch["tokens"]), axis=1)
+    return jnp.concatenate(groups)[batch["slot"]]
+
+
+def with_first(first, x, lengths: tuple[int, ...]):
+    """``first`` [R, segments, ...] put before the segments of ``x`` [R, sum of lengths, ...]."""
+    parts = t5.split(x, lengths)
+    return jnp.concatenate([y for i, part in enumerate(parts) for y in (first[:, i : i + 1], part)], axis=1)
+
+
 def partner(x):
     """Swaps the two halves of sentence order [2B, ...]: each sentence gets its translation's entry."""
     half = x.shape[0] // 2
@@ -164,12 +187,19 @@ class SentenceEncoder(nn.Module):
     def pooled(self, batch, deterministic: bool):
         """Mean semantic hidden state of every sentence: bucketed batch -> [2B, D] in sentence order."""
 
-        def encode(self, tokens):
-            hidden = self.semantic_encoder(self.token_embedder(tokens), tokens > 0, deterministic)
-            return mean_pool(hidden, tokens > 0)
+        lengths = group_lengths(batch)
 
-        rows = [in_chunks(self, encode, self.config.encoder_chunk, tokens) for tokens in batch["tokens"]]
-        return jnp.concatenate(rows)[batch["slot"]]
+        def encode(self, tokens):
+            x, mask = self.token_embedder(tokens), tokens > 0
+            return pool_segments(self.semantic_encoder(x, mask, deterministic, False, lengths), mask, lengths)
+
+        tokens = jnp.concatenate(batch["tokens"], axis=1)
+        return in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), tokens), batch)
+
+    def rows_at_once(self, lengths) -> int | None:
+        """How many rows of segments go through an encoder at a time; None is all."""
+        most = self.config.encoder_chunk
+        return None if most is None else max(most // len(lengths), 1)
 
     def semantic(self, batch, deterministic: bool = True):
         """Bucketed batch -> mu_sem [2B, k] in sentence order."""
@@ -287,33 +317,35 @@ class Vmsst(TranslationModel):
     def language_posterior(self, batch, deterministic: bool = True):
         """Bucketed batch -> (mu, log variance) of q(z_lang | sentence, language), each [2B, k]."""
 
-        def encode(self, tokens, lang):
-            return self.language_pooled(tokens, lang, deterministic)
+        lengths = group_lengths(batch)
 
-        lang, rows, start = batch["lang"][batch["row"]], [], 0
-        for tokens in batch["tokens"]:
-            of_group = lang[start : start + tokens.shape[0]]
-            rows.append(in_chunks(self, encode, self.config.encoder_chunk, tokens, of_group))
-            start += tokens.shape[0]
-        pooled = jnp.concatenate(rows)[batch["slot"]]
+        def encode(self, tokens, lang):
+            return self.language_pooled(tokens, lang, deterministic, lengths)
+
+        tokens = jnp.concatenate(batch["tokens"], axis=1)
+        lang = batch["lang"][batch["row"]].reshape(len(lengths), -1).T  # [R, groups]
+        pooled = in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), tokens, lang), batch)
         return self.language_mean(pooled), self.language_logvar(pooled)
 
-    def language_pooled(self, tokens, lang, deterministic: bool):
+    def language_pooled(self, tokens, lang, deterministic: bool, lengths: tuple[int, ...]):
+        """tokens [R, sum of lengths], lang [R, groups] -> mean hidden state of each sentence [R, groups * D]."""
         c = self.config
         x, mask = self.token_embedder(tokens), tokens > 0
         pool_mask = mask
+        if c.enc_lang != "none":
+            tags = self.language_tags(lang).astype(x.dtype)
         if c.enc_lang == "add":
-            x = x + self.language_tags(lang)[:, None].astype(x.dtype)
+            x = x + t5.spread(tags, lengths)
         elif c.enc_lang == "prepend":
-            x = jnp.concatenate([self.language_tags(lang)[:, None].astype(x.dtype), x], axis=1)
-            mask = jnp.pad(mask, ((0, 0), (1, 0)), constant_values=True)
-            pool_mask = mask.at[:, 0].set(False)
+            x = with_first(tags, x, lengths)
+            mask, pool_mask = (with_first(jnp.full(lang.shape, first), mask, lengths) for first in (True, False))
+            lengths = tuple(length + 1 for length in lengths)
         if c.shared_encoder:
-            hidden = self.semantic_encoder(x, mask, deterministic)
+            hidden = self.semantic_encoder(x, mask, deterministic, False, lengths)
         else:
             which = jnp.asarray(c.encoder_of_language, jnp.int32)[lang] if c.encoder_of_language else None
-            hidden = self.language_encoder(x, mask, which, deterministic)
-        return mean_pool(hidden, pool_mask)
+            hidden = self.language_encoder(x, mask, which, deterministic, lengths)
+        return pool_segments(hidden, pool_mask, lengths)
 
     def translation_passes(self, mu, weight):
         if self.config.bt_decoder == "separate":

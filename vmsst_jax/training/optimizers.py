@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from vmsst_jax import checks, sharding
+from vmsst_jax.training.adafactor import adafactor as of_matrices
 from vmsst_jax.training.schedules import Schedule
 
 # T5X never lets the rate fall below this, which only matters at step 0 of a warm-up.
@@ -48,12 +49,7 @@ def adafactor(
     checks.positive("adafactor.decay_rate", decay_rate)
     checks.positive("adafactor.clipping_threshold", clipping_threshold)
     checks.whole("adafactor.min_dim_size_to_factor", min_dim_size_to_factor)
-    matrix_update = optax.adafactor(
-        learning_rate=None,
-        decay_rate=decay_rate,
-        clipping_threshold=clipping_threshold,
-        min_dim_size_to_factor=min_dim_size_to_factor,
-    )
+    matrix_update = of_matrices(decay_rate, clipping_threshold, min_dim_size_to_factor)
     rate = optax.scale_by_schedule(lambda step: jnp.maximum(schedule(step), MIN_LEARNING_RATE))
     return optax.chain(_for_each_member(matrix_update), rate)
 
