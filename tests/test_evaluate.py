@@ -179,7 +179,7 @@ def test_several_benchmarks_of_a_function(run, tmp_path, capsys, monkeypatch):
     assert run(*flags, **both) == 1
     error = capsys.readouterr().err
     assert (
-        "missing: letters_of_test:embed x tatoeba_non_english: ValueError: " in error and "1 cells are missing" in error
+        "missing: letters_of_test:embed x tatoeba_non_english: ValueError: " in error and "1 cell is missing" in error
     )
 
 

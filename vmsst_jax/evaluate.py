@@ -171,7 +171,9 @@ def _finish(outcome) -> None:
         for cell, why in cells.items():
             print(f"{what}: {cell}: {why}", file=sys.stderr)
     if outcome.missing:
-        print(f"{NAME}: {len(outcome.missing)} cells are missing; the same command tries them again", file=sys.stderr)
+        count = len(outcome.missing)
+        cells = "1 cell is" if count == 1 else f"{count} cells are"
+        print(f"{NAME}: {cells} missing; the same command tries again", file=sys.stderr)
         sys.exit(1)
 
 

@@ -7,6 +7,7 @@ python -m vmsst_jax.mine --source_vectors=A.npy --target_vectors=B.npy --output=
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from vmsst_jax import command
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{args.output}: {about['pairs']:,} pairs of {len(source.rows):,} source and {len(target.rows):,} target "
         f"sentences, {about['index']['kind']} search, recall {about['index']['recall']:.4f}"
     )
+    if not about["pairs"]:
+        print(
+            f"{NAME}: no pair reaches the threshold {args.threshold}; a lower --threshold lets some in", file=sys.stderr
+        )
 
 
 def _add_flags(flags: argparse.ArgumentParser) -> None:

@@ -153,7 +153,7 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     [
         ("step 1\nvmsst_jax.train: error: no folder x\n", 2, "no folder x"),
         ("Traceback ...\n  File\nKeyError: 'a'\n\n", 1, "KeyError: 'a'"),
-        ("table\nmissing: a x b: bad\nvmsst_jax.evaluate: 1 cells are missing\n", 1, "missing: a x b: bad"),
+        ("table\nmissing: a x b: bad\nvmsst_jax.evaluate: 1 cell is missing\n", 1, "missing: a x b: bad"),
         ("step 1\n", -9, "ended by SIGKILL"),
         ("", 3, "exit code 3"),
     ],

@@ -87,6 +87,27 @@ def batches(pairs: int, length: int, groups: int, number: int) -> list[dict]:
     return [stream.next()[0] for _ in range(number)]
 
 
+def updates(loss, params, optimizer):
+    """A function batch -> loss that makes one update at every call; like training, it reuses the state's memory."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    def step(params, state, batch):
+        value, gradients = jax.value_and_grad(loss)(params, batch)
+        changes, state = optimizer.update(gradients, state, params)
+        return value, optax.apply_updates(params, changes), state
+
+    run = jax.jit(step, donate_argnums=(0, 1))
+    kept = [jax.tree.map(jnp.copy, params), jax.jit(optimizer.init)(params)]
+
+    def call(batch):
+        value, *kept[:] = jax.block_until_ready(run(*kept, batch))
+        return value
+
+    return call
+
+
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--size", choices=SIZES, default="quickstart")
@@ -97,8 +118,6 @@ def main() -> None:
 
     import flax.linen as nn
     import jax
-    import jax.numpy as jnp
-    import optax
 
     from vmsst_jax import models
     from vmsst_jax.models.t5 import T5Config
@@ -118,24 +137,8 @@ def main() -> None:
         options = {"lam": LAM, "kl_warmup_steps": KL_WEIGHT_STEPS, "latent": "mean"}
         return nn.apply(lambda bound: vmsst(bound, batch, STEP, key, True, **options)[0], module)({"params": params})
 
-    def update(loss):
-        """A function batch -> loss that makes one update at every call; like training, it reuses the state's memory."""
-
-        def step(params, state, batch):
-            value, gradients = jax.value_and_grad(loss)(params, batch)
-            updates, state = optimizer.update(gradients, state, params)
-            return value, optax.apply_updates(params, updates), state
-
-        run = jax.jit(step, donate_argnums=(0, 1))
-        kept = [jax.tree.map(jnp.copy, params), jax.jit(optimizer.init)(params)]
-
-        def call(batch):
-            value, *kept[:] = jax.block_until_ready(run(*kept, batch))
-            return value
-
-        return call
-
-    ours, plain = update(our_loss), update(lambda p, b: plain_loss(p, t5, b, key))
+    ours = updates(our_loss, params, optimizer)
+    plain = updates(lambda p, b: plain_loss(p, t5, b, key), params, optimizer)
     drawn = batches(pairs, length, a.groups, a.repetitions + 1)
     print(timing.machine())
     real = sum((x > 0).sum() for batch in drawn for x in batch["tokens"]) / len(drawn)
