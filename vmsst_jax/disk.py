@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -33,6 +33,22 @@ def open_locked(path: str | os.PathLike) -> BinaryIO:
             file.close()
             raise
     return file
+
+
+def open_alone(path: str | os.PathLike) -> BinaryIO:
+    """``open_locked`` for an output that a command writes; BlockingIOError with advice if another process has it."""
+    try:
+        return open_locked(path)
+    except BlockingIOError:
+        raise BlockingIOError(f"another process is writing {path}; wait for it, or use another output") from None
+
+
+def check_apart(source: str | os.PathLike, written: Iterable[str | os.PathLike]) -> None:
+    """ValueError if the input ``source`` is one of the files to be written, by whatever name."""
+    for path in written:
+        same = os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path)
+        if same or os.path.realpath(path) == os.path.realpath(source):
+            raise ValueError(f"the input {source} is among the files to be written ({path}); use another output")
 
 
 @contextlib.contextmanager

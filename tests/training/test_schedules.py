@@ -39,6 +39,7 @@ def test_warmup_linear():
         {0: 0.0, 5: 1.5e-5, 10: 3e-5, 60: 1.5e-5, 110: 0.0, 500: 0.0},
     )
     check(schedules.warmup_linear(1.0, warmup=0, total=4), {0: 1.0, 1: 0.75, 4: 0.0})
+    check(schedules.warmup_linear(1.0, warmup=10, total=0), {0: 0.0, 1: 0.0})  # a run of no steps
 
 
 def test_inverse_sqrt_starts_at_1e_7():

@@ -213,23 +213,20 @@ def load(options: dict, cache: bool = True, cache_dir: str | None = None) -> Loa
     return Loaded(model, kept, passages and load_passages(passages, cache_dir=cache_dir))
 
 
-def with_passages(benchmark: str, options: dict, passages) -> dict:
-    """A benchmark's ``options`` with the encoder of passages, if there is one; ValueError where it has no passages."""
+def aside(benchmark: str, options: dict, cache_dir: str | None, passages) -> dict:
+    """What ``suite.run`` gets beside a benchmark's ``options``, where it takes such: a place in ``cache_dir`` for a
+    corpus' vectors, and the encoder of passages of a model with two towers; ValueError where it has no passages."""
+    found = {}
+    if cache_dir is not None and "embeddings_dir" in suite.options_of(benchmark):
+        found["embeddings_dir"] = str(vector_cache.place(cache_dir))
     if passages is None or options.get(PASSAGES) is not None:
-        return options
+        return found
     if PASSAGES not in suite.options_of(benchmark):
         raise ValueError(
             f"the model has two towers, and {benchmark} has no questions and passages: say with --tower=query or "
             '--tower=passage (in a recipe by "tower") which of them embeds'
         )
-    return {**options, PASSAGES: passages}
-
-
-def aside(benchmark: str, cache_dir: str | None) -> dict:
-    """The option that keeps a corpus' vectors in ``cache_dir`` too, where the benchmark has a corpus."""
-    if cache_dir is None or "embeddings_dir" not in suite.options_of(benchmark):
-        return {}
-    return {"embeddings_dir": str(vector_cache.place(cache_dir))}
+    return {**found, PASSAGES: passages}
 
 
 def _one(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
@@ -267,8 +264,8 @@ def _locked(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
     if done and done.get("cell") == identity and done["model"]["fingerprint"] == embedder.fingerprint():
         return Ended(DONE, done, "before")
     try:
-        options = with_passages(cell.benchmark, aside(cell.benchmark, model.cache_dir) | cell.options, passages)
-        result, table = suite.run(cell.benchmark, embedder, cell.data, options)
+        beside = aside(cell.benchmark, cell.options, model.cache_dir, passages)
+        result, table = suite.run(cell.benchmark, embedder, cell.data, cell.options, beside)
     except FileNotFoundError as error:
         if not skip_absent:
             raise

@@ -53,8 +53,8 @@ def evaluate(
     loaded = grid.load(model, cache, cache_dir)
     folder = Path(output) if output else report.default_output(loaded.embedder, benchmark, model)
     report.check_output(folder, overwrite)
-    options = grid.with_passages(benchmark, grid.aside(benchmark, cache_dir) | options, loaded.passages)
-    result, table = suite.run(benchmark, loaded.embedder, data_dir, options)
+    beside = grid.aside(benchmark, options, cache_dir, loaded.passages)
+    result, table = suite.run(benchmark, loaded.embedder, data_dir, options, beside)
     written = report.write_results(folder, result, loaded.embedder)
     if loaded.cache:
         table += f"\n{loaded.cache.line()}"

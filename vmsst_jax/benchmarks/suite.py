@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vmsst_jax.benchmarks import option_values
@@ -98,29 +98,27 @@ def data_folder(name: str, data_dir: str | os.PathLike, benchmarks: int) -> Path
     return Path(data_dir, folder(name)) if benchmarks > 1 else Path(data_dir)
 
 
-def run(name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dict) -> tuple[dict, str]:
+def run(
+    name: str, embedder: Embedder, data_dir: str | os.PathLike, options: dict, aside: Mapping = {}
+) -> tuple[dict, str]:
     """Scores ``embedder`` on a benchmark: (result, the table to print).
 
     Args:
       name: a key of ``BENCHMARKS``.
       data_dir: where its files lie.
       options: the benchmark's own, by name; "languages" (codes, or None for all) is known to each.
+      aside: more options, which are of this process alone and not recorded: where vectors are kept, a second model.
 
     Raises:
       ValueError: there is no such benchmark or option; and what the benchmark itself raises.
     """
-    check(name, options)
+    check(name, [*options, *aside])
     # Ready runs are scored without a model; a model may have embedded for other benchmarks before.
     before = dict(embedder.counts) if embedder else {}
-    result = _module(name).evaluate(embedder, data_dir, **options)
+    result = _module(name).evaluate(embedder, data_dir, **{**aside, **options})
     result["sentences"] = {kind: embedder.counts[kind] - number for kind, number in before.items()}
-    result["options"] = {option: value for option, value in options.items() if _plain(value)}
+    result["options"] = dict(options)
     return result, _module(name).table(result)
-
-
-def _plain(value: object) -> bool:
-    """Whether an option is one that a user gives: the others are objects and places of this process."""
-    return value is None or isinstance(value, bool | int | float | str | list | tuple)
 
 
 def _module(name: str):

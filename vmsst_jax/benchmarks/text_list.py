@@ -81,7 +81,7 @@ def write(path: str | os.PathLike, runs: Iterable[tuple[str, str | os.PathLike, 
     with tempfile.TemporaryDirectory() as corpora:  # vectors of corpora, which are kept on the disk
         for name, data_dir, options in runs:
             aside = {"embeddings_dir": corpora} if "embeddings_dir" in suite.options_of(name) else {}
-            suite.run(name, recorder, data_dir, options | aside)
+            suite.run(name, recorder, data_dir, options, aside)
     with disk.writing(path):
         disk.write_atomically(path, "".join(f"{text}\n" for text in recorder.texts).encode())
     return len(recorder.texts)

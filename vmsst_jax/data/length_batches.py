@@ -52,6 +52,20 @@ class Sizes:
         return self.rows
 
 
+def check_settings(settings, least: int) -> None:
+    """What data in batches of like length checks alike: ValueError for groups, lengths, widths or sizes that make none.
+
+    ``settings`` is a frozen dataclass with batch_size, batch_tokens, groups, max_length and widths, which becomes a
+    tuple; ``least``: of a width.
+    """
+    owner = type(settings).__name__
+    for name in ("groups", "max_length"):
+        checks.whole(f"{owner}.{name}", getattr(settings, name))
+    if settings.widths is not None:
+        object.__setattr__(settings, "widths", checks.wholes(f"{owner}.widths", settings.widths, least))
+    Sizes(settings.batch_size, settings.batch_tokens)
+
+
 def plan_widths(lengths: np.ndarray, groups: int) -> tuple[int, ...]:
     """At most ``groups`` widths, multiples of 4, each for about as many of the rows with ``lengths`` (int64 [N])."""
     ends = np.quantile(lengths, np.arange(1, groups + 1) / groups, method="inverted_cdf")

@@ -20,7 +20,7 @@ from vmsst_jax import checks
 from vmsst_jax.data.batching import ragged_index
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
-from vmsst_jax.data.length_batches import RowStream, Sizes, padded, plan_widths
+from vmsst_jax.data.length_batches import RowStream, Sizes, check_settings, padded, plan_widths
 from vmsst_jax.data.parallel import ParallelText
 from vmsst_jax.data.shuffle import draws
 
@@ -52,11 +52,7 @@ class PairRows:
     split: str = "train"
 
     def __post_init__(self):
-        checks.whole(f"{type(self).__name__}.groups", self.groups)
-        checks.whole(f"{type(self).__name__}.max_length", self.max_length)
-        if self.widths is not None:
-            object.__setattr__(self, "widths", checks.wholes(f"{type(self).__name__}.widths", self.widths, 3))
-        Sizes(self.batch_size, self.batch_tokens)
+        check_settings(self, 3)
         self.text(2)
 
     @property

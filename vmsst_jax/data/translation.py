@@ -18,7 +18,7 @@ from vmsst_jax.data.document_cache import Cleaning
 from vmsst_jax.data.document_pool import Corpus
 from vmsst_jax.data.documents import DocumentSet
 from vmsst_jax.data.languages import Languages
-from vmsst_jax.data.length_batches import RowStream, Sizes, padded, plan_widths
+from vmsst_jax.data.length_batches import RowStream, Sizes, check_settings, padded, plan_widths
 from vmsst_jax.data.noise import Noise, disturb
 from vmsst_jax.data.shuffle import draws
 from vmsst_jax.data.tlm import CachedPairs, PairRows
@@ -50,14 +50,10 @@ class Monolingual:
 
     def __post_init__(self):
         owner = type(self).__name__
-        for name in ("groups", "max_length"):
-            checks.whole(f"{owner}.{name}", getattr(self, name))
-        if self.widths is not None:
-            object.__setattr__(self, "widths", checks.wholes(f"{owner}.widths", self.widths, 1 + ENDS))
+        check_settings(self, 1 + ENDS)
         for name in ("task", "language", "cache", "split"):
             if not isinstance(value := getattr(self, name), str) or not value:
                 raise ValueError(f"{owner}.{name} is {value!r}; wanted text in quotes, see its description")
-        Sizes(self.batch_size, self.batch_tokens)
 
     @property
     def sizes(self) -> Sizes:

@@ -140,10 +140,9 @@ def check_output(output, inputs: Iterable[str | os.PathLike | None], overwrite: 
       FileExistsError: it exists and ``overwrite`` is False.
     """
     output = disk.check_place(output, (".tsv",))
-    written = {os.path.realpath(path) for path in (output, output.with_suffix(".json"))}
     for path in inputs:
-        if path is not None and os.path.realpath(path) in written:
-            raise ValueError(f"the input {path} is among the files to be written; use another --output")
+        if path is not None:
+            disk.check_apart(path, (output, output.with_suffix(".json")))
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists; use --overwrite to replace it, or another --output")
     return output
@@ -199,11 +198,7 @@ def mine(
     output = Path(output)
     saved = output.with_name(output.name + ".neighbours.npz")
     partial = output.with_name(output.name + ".partial")
-    try:
-        file = disk.open_locked(partial)
-    except BlockingIOError:
-        raise BlockingIOError(f"another process is writing {partial}; wait for it or use another --output") from None
-    with file:
+    with disk.open_alone(partial) as file:
         try:
             neighbours, used = _neighbours(source, target, k, index, saved, progress)
             pairs = mining.margin_pairs(neighbours, margin, retrieval)

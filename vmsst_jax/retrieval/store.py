@@ -48,10 +48,7 @@ def check_output(output: str | os.PathLike, source: str | os.PathLike, overwrite
     output = disk.check_place(output, (".npy",))
     beside = (output.with_name(output.name + ending) for ending in (".partial", ".progress.json"))
     paths = Paths(output, output.with_suffix(".json"), *beside)
-    for path in paths:
-        same = os.path.exists(source) and path.exists() and path.samefile(source)
-        if same or os.path.realpath(path) == os.path.realpath(source):
-            raise ValueError(f"the input {source} is among the files to be written ({path}); use another --output")
+    disk.check_apart(source, paths)
     # A description without vectors is what a run killed on its very last step leaves, if its progress lies beside it.
     for path in (paths.vectors, paths.about):
         if path.exists() and not overwrite and not (path is paths.about and paths.progress.exists()):
@@ -100,13 +97,7 @@ def embed_file(
         "dtype": dtype,
         "normalize": normalize,
     }
-    try:
-        file = disk.open_locked(paths.partial)
-    except BlockingIOError:
-        raise BlockingIOError(
-            f"another process is writing {paths.partial}; wait for it or use another --output"
-        ) from None
-    with file:
+    with disk.open_alone(paths.partial) as file:
         state = _resume(paths, identity, overwrite)
         if os.fstat(file.fileno()).st_size < state["bytes"]:  # the progress is there but its rows are gone
             state = _fresh(identity)

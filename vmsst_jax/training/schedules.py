@@ -44,12 +44,16 @@ def warmup_rsqrt(base: float = 1e-3, warmup: int = 4000, floor: float = 1e-8) ->
 def warmup_linear(peak: float, warmup: int, total: int) -> Schedule:
     """Linear warm-up from 0 to `peak` at step `warmup`, then linearly down to 0 at step `total` and 0 after it.
 
+    With a `total` of 0, a run that leaves its model as it begins, the rate is 0.
+
     Raises:
       ValueError: not ``0 <= warmup < total``, or no numbers.
     """
     checks.number("warmup_linear.peak", peak)
     checks.whole("warmup_linear.warmup", warmup, 0)
-    checks.whole("warmup_linear.total", total)
+    checks.whole("warmup_linear.total", total, 0)
+    if total == 0:
+        return constant(0.0)
     if not warmup < total:
         raise ValueError(f"warmup_linear needs 0 <= warmup < total, but got warmup {warmup} and total {total}.")
 

@@ -72,8 +72,7 @@ def check_output(
     for path in written:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into; make it first")
-        if os.path.realpath(path) == os.path.realpath(source):
-            raise ValueError(f"the input {source} is among the files to be written; use another output")
+    disk.check_apart(source, written)
     if len({os.path.realpath(path) for path in written}) < len(written):
         raise ValueError(f"{pairs} would be written twice; use another name for the pairs")
     done = [path for path in (paths.text, paths.pairs) if path is not None and path.exists()]
@@ -122,13 +121,7 @@ def translate_file(
         "batch_tokens": translator.batch_tokens,
         "languages": [source, target],
     }
-    try:
-        file = disk.open_locked(paths.partial)
-    except BlockingIOError:
-        raise BlockingIOError(
-            f"another process is writing {paths.partial}; wait for it, or use another output"
-        ) from None
-    with file:
+    with disk.open_alone(paths.partial) as file:
         state = _resume(paths, identity, overwrite)
         if os.fstat(file.fileno()).st_size < state["bytes"]:  # the progress is there but its lines are gone
             state = _fresh(identity)
