@@ -100,6 +100,20 @@ def test_bad_input(run, tmp_path, capsys, samples, flags, message):
     assert not (tmp_path / "cal.npz").exists()
 
 
+def test_too_few_sentences_for_a_rotation_are_told_before_anything_is_embedded(run, tmp_path, monkeypatch, capsys):
+    def encode(self, *args, **options):
+        raise AssertionError("something is embedded")
+
+    monkeypatch.setattr(Letters, "dim", 174)
+    with monkeypatch.context() as patch:
+        patch.setattr(Letters, "encode", encode)
+        assert run() == 2  # 216 sentences, 173 of them fitted to
+        error = capsys.readouterr().err
+        assert "de.txt has 216 different sentences, of which 173 are fitted to" in error
+        assert "needs 174 or more, that is 218 sentences" in error and "--steps=shift,scale" in error
+    assert run("--steps=shift,scale") == 0
+
+
 def test_other_commands_ask_for_the_language_before_they_load_a_model(run, monkeypatch):
     assert run("--steps=shift") == 0
 

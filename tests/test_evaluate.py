@@ -139,6 +139,30 @@ def test_comparing_runs(run, tmp_path, pages, capsys):
     assert "of another protocol than" in capsys.readouterr().err
 
 
+def test_comparing_folders_benchmark_by_benchmark(run, tmp_path, pages, capsys):
+    both, out = "tatoeba,tatoeba_non_english", tmp_path / "out"
+    first, second, other = (f"--output={out / name}" for name in ("first", "second", "other"))
+    assert run(first, benchmark=both) == 0
+    assert run(second, f"--compare={out / 'first'}", benchmark=both) == 0
+    assert run(other, "--option=tatoeba.direction=xx->en", benchmark=both) == 0
+    # Finished runs, as folders of all or of one model.
+    done = [f"--compare={out / 'first'},{out / 'second' / 'model'}", f"--output={out / 'page'}"]
+    assert ended(evaluate.main, done) == 0
+    assert [result["benchmark"] for result in pages[-1][1]] == ["tatoeba", "tatoeba_non_english"] * 2
+    assert [len(results) for _, results in pages] == [2, 4, 2, 4]
+    # One benchmark's protocol differs, whether it is evaluated now or before.
+    capsys.readouterr()
+    for again in ([f"--compare={out / 'first'},{out / 'other'}", f"--output={out / 'page'}"], None):
+        code = ended(evaluate.main, again) if again else run(second, f"--compare={out / 'other'}", benchmark=both)
+        assert code == 2
+        assert "tatoeba/results.json is of another protocol than" in capsys.readouterr().err
+
+
+def test_a_data_folder_one_level_off(run, tmp_path, capsys):
+    assert run(f"--data_dir={tmp_path}", f"--output={tmp_path / 'out'}") == 2
+    assert f"did you mean the folder {tmp_path / 'tatoeba'}?" in capsys.readouterr().err
+
+
 FUNCTION = """
 import numpy as np
 
@@ -162,6 +186,12 @@ def test_several_benchmarks_of_a_function(run, tmp_path, capsys, monkeypatch):
         for name in both["benchmark"].split(",")
     }
     assert results["tatoeba"]["scores"][-1] == "xx->en" and results["tatoeba"]["options"] == {"direction": "xx->en"}
+    assert results["tatoeba"]["device"]["count"] == 8 and results["tatoeba"]["device"]["platform"] == "cpu"
+    assert results["tatoeba"]["device"]["matrix_products"] == {"model": None, "search": "highest"}
+    # What the flags said is a recipe, which finds everything done.
+    assert ended(evaluate.main, [f"--gin_file={out / 'recipe.gin'}"]) == 0
+    printed = capsys.readouterr().out
+    assert "[2 of 2] letters_of_test:embed x tatoeba_non_english" in printed and printed.count("before") == 2
     # Each counts what it embedded itself.
     alone = tmp_path / "alone"
     data = f"--data_dir={tmp_path / 'tatoeba_non_english'}"
@@ -238,6 +268,8 @@ def test_bad_flags(run, capsys, tmp_path):
         (["--checkpoint=a"], "required: --benchmark"),
         (["--checkpoint=a", "--embedder=b:c"], "not allowed with argument"),
         (["--checkpoint=a", "--gin.X=1"], "unrecognized arguments: --gin.X=1"),
+        (["--chekpoint=a", "--gin_file=x"], "unrecognized arguments: --chekpoint=a; did you mean --checkpoint?"),
+        (["--zzz=a"], "unrecognized arguments: --zzz=a\n"),
         (["--option=k"], "'k' is no NAME=VALUE"),
     ):
         assert ended(evaluate.main, flags) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import os
 import re
 import sys
@@ -50,8 +52,21 @@ def _raised_here(error: BaseException) -> bool:
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """An argument parser whose messages begin with ``name`` and which accepts no abbreviated flags."""
-    return argparse.ArgumentParser(prog=name, description=description, allow_abbrev=False)
+    """An argument parser whose messages begin with ``name``; it accepts no abbreviated flags but names close ones."""
+    return _Parser(prog=name, description=description, allow_abbrev=False)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes ``--gin.NAME=VALUE`` for a recipe and no other unknown argument."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, rest = super().parse_known_args(args, namespace)
+        if unknown := [argument for argument in rest if not argument.startswith("--gin.")]:
+            names = [argument.partition("=")[0] for argument in unknown if argument.startswith("--")]
+            close = [difflib.get_close_matches(name, self._option_string_actions, n=1) for name in names]
+            meant = " and ".join(dict.fromkeys(itertools.chain.from_iterable(close)))
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {meant}?' if meant else ''}")
+        return found, rest
 
 
 def add_recipe_flags(flags: argparse.ArgumentParser) -> None:

@@ -137,17 +137,22 @@ def _grid_of_flags(args: argparse.Namespace) -> None:
 
     name = args.checkpoint or args.sentence_transformers or args.embedder or args.vectors[0]
     options = suite.share_out(args.benchmark, args.languages, args.option)
-    _finish(
-        grid.evaluate(
-            {Path(name).resolve().name: _model(args)},
-            options,
-            args.data_dir,
-            args.output,
-            compare=args.compare or (),
-            cache=args.cache,
-            cache_dir=args.cache_dir,
-        )
-    )
+    settings = {
+        "models": {Path(name).resolve().name: _model(args)},
+        "benchmarks": options,
+        "data_dir": args.data_dir,
+        "output": args.output,
+        "compare": args.compare or [],
+        "cache": args.cache,
+        "cache_dir": args.cache_dir,
+    }
+    _finish(grid.evaluate(**settings, config_text=_recipe(settings)))
+
+
+def _recipe(settings: dict) -> str:
+    """The settings of ``grid.evaluate`` as a recipe: what the flags said, to look at or to run again."""
+    head = f"# From flags; the same again: python -m {NAME} --gin_file={settings['output']}/recipe.gin\n"
+    return head + "".join(f"evaluate.{name} = {value!r}\n" for name, value in settings.items())
 
 
 def _compare(args: argparse.Namespace) -> None:

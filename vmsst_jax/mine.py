@@ -51,10 +51,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{args.output}: {about['pairs']:,} pairs of {len(source.rows):,} source and {len(target.rows):,} target "
         f"sentences, {about['index']['kind']} search, recall {about['index']['recall']:.4f}"
     )
+    if source.blank or target.blank:
+        print(f"left out: {source.blank:,} blank lines of the source, {target.blank:,} of the target")
     if not about["pairs"]:
-        print(
-            f"{NAME}: no pair reaches the threshold {args.threshold}; a lower --threshold lets some in", file=sys.stderr
+        why = (
+            "; a lower --threshold lets some in"
+            if args.threshold is not None
+            else ", by --retrieval=max there are some"
         )
+        print(f"{NAME}: warning: 0 pairs are written{why}", file=sys.stderr)
 
 
 def _add_flags(flags: argparse.ArgumentParser) -> None:

@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for language in (args.language, args.query_language)
     )
     lines = text_search.TextSearch(corpus, args.corpus, args.cache_dir, query_embedder=queries)
+    if lines.blank:
+        print(f"{NAME}: {lines.blank:,} of {lines.text.rows:,} lines are blank and left out", file=sys.stderr)
     for queries in [[args.query]] if args.query is not None else typed() if sys.stdin.isatty() else piped():
         for query, hits in zip(queries, lines.search(queries, args.top_k), strict=True):
             print(f"query: {query}")

@@ -60,10 +60,15 @@ class Letters:
         self.asked = []
 
     def encode(self, texts, *, language=None, batch_size=None, normalize=False, progress=False):
-        self.asked += [(language, text) for text in texts]
+        self.asked += [(language, self.embedding["prefix"] + text) for text in texts]
         counts = [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
         x = np.array(counts, np.float32).reshape(-1, self.dim)
         return x / np.linalg.norm(x, axis=1, keepdims=True) if normalize else x
+
+    def without_prefix(self):
+        bare = type(self)()
+        bare.counts, bare.asked = self.counts, self.asked
+        return bare
 
     def describe(self):
         return {"kind": "letters"}

@@ -182,6 +182,18 @@ def test_several_protocols_and_missing_cells():
         ["model", "t", "overall"], ["A", "90.0", "85.0"], ["B", "missing", "–"]
     ]  # fmt: skip
     assert "ValueError: line 3 is <empty>" in page.text
+    # Without a recipe's table there is no section of it; what no model has data for is said once.
+    summary |= {"own table": False, "no data": {"A x u": "no folder u", "B x u": "no folder u"}}
+    page = Page(html_report.page([a, other], summary=summary))
+    assert "The recipe's own table" not in page.tables and page.text.count("no folder u") == 1
+
+
+def test_runs_need_one_protocol_in_common():
+    ratio, distance = (result({"deu": (0.9, 0.9)}, scoring=scoring) for scoring in ("ratio", "distance"))
+    psm = result({"deu": (0.9, 0.9)}, benchmark="psm")
+    html_report.check_runs([[ratio, distance], [distance, ratio, psm], [psm]])
+    with pytest.raises(ValueError, match='scoring "distance" against "ratio"'):
+        html_report.check_runs([[ratio, psm], [psm, distance]])
 
 
 def test_models_are_told_apart_by_what_differs():

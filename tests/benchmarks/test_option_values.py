@@ -39,6 +39,8 @@ def test_values_that_fit(value, wanted, found):
         ([1], Sequence[str]),
         (5, str),
         (1, bool),
+        (38, tuple[int, int] | None),
+        ((1, 2, 3), tuple[int, int]),
     ],
 )
 def test_values_that_do_not(value, wanted):
@@ -50,5 +52,5 @@ def test_shared_out_to_benchmarks():
     given = [("tatoeba.languages", "swh,tam"), ("years", 2017)]
     options = suite.share_out(["tatoeba", "sts"], None, given)
     assert options == {"tatoeba": {"languages": ["swh", "tam"]}, "sts": {"years": [2017]}}
-    with pytest.raises(ValueError, match="the option xor_retrieve.depth is 'many'; wanted int"):
+    with pytest.raises(ValueError, match="the option xor_retrieve.depth is 'many'; wanted a whole number"):
         suite.share_out(["xor_retrieve"], None, [("depth", "many")])

@@ -8,8 +8,9 @@ import pytest
 
 from vmsst_jax.benchmarks import suite
 from vmsst_jax.benchmarks.retriever import Retriever, RetrieverOptions, TowerOptions
-from vmsst_jax.retrieval import nearest
+from vmsst_jax.retrieval import calibration_fit, embedders, nearest
 from vmsst_jax.retrieval.cache import Cached
+from vmsst_jax.retrieval.calibration import Calibrated
 from vmsst_jax.retrieval.exact import normalize
 from vmsst_jax.retrieval.records import Records
 
@@ -25,11 +26,51 @@ def test_prefixes_and_languages(letters):
     assert described["passage_encoder"] is None
 
 
-def test_a_prefix_before_the_models_own_is_refused(letters):
-    Retriever(letters("query: "))
-    for option in ("query_prefix", "passage_prefix"):
-        with pytest.raises(ValueError, match=f"{option} is 'passage: ', but the model itself puts 'query: '"):
-            Retriever(letters("query: "), **{option: "passage: "})
+@pytest.mark.parametrize(
+    ("options", "before"),
+    [
+        ({}, ("own ", "own ")),
+        ({"passage_prefix": "p "}, ("own ", "p ")),
+        ({"query_prefix": ""}, ("", "own ")),
+        ({"query_prefix": "q ", "passage_prefix": "p "}, ("q ", "p ")),
+    ],
+)
+def test_prefixes_replace_the_models_own(letters, tmp_path, options, before):
+    for model in (letters("own "), Cached(letters("own "), tmp_path)):
+        asked = getattr(model, "embedder", model).asked
+        retriever = Retriever(model, **options)
+        retriever.questions(["ab"], "fi")
+        retriever.passages(["cd"], "en")
+        assert asked == [("fi", f"{before[0]}ab"), ("en", f"{before[1]}cd")]
+        described = retriever.describe()
+        assert (described["query_prefix"], described["passage_prefix"]) == before
+        assert described["passage_encoder"] is None
+
+
+def test_a_model_without_its_prefix(tmp_path):
+    """The same vectors, fingerprint and shelf as of a model that was loaded without one, counted in one place."""
+
+    def lengths(texts):
+        return [[len(text), 1.0] for text in texts]
+
+    plain, prefixed = (
+        Cached(embedders.load(embedder=lengths, **options), tmp_path) for options in ({}, {"prefix": "p "})
+    )
+    bare = prefixed.without_prefix()
+    assert bare.fingerprint() == plain.fingerprint() != prefixed.fingerprint()
+    assert prefixed.encode(["ab"]).tolist() == [[4, 1]] and bare.encode(["ab"]).tolist() == [[2, 1]]
+    assert plain.encode(["ab"]).tolist() == [[2, 1]] and (plain.found, plain.computed) == (1, 0)
+    assert prefixed.counts["sentences"] == 2 and (prefixed.found, prefixed.computed) == (0, 2)
+    assert prefixed.describe()["prefix"] == "p "
+
+
+def test_a_calibration_keeps_its_prefix(letters):
+    model = letters("own ")
+    rows = np.random.default_rng(0).normal(size=(100, 26))
+    fitted = calibration_fit.fit({"en": rows}, steps=["shift"], model={"fingerprint": model.fingerprint()})
+    Retriever(Calibrated(model, fitted), query_prefix="own ")
+    with pytest.raises(ValueError, match="fitted with the prefix 'own '; leave query_prefix and passage_prefix out"):
+        Retriever(Calibrated(model, fitted), query_prefix="q ")
 
 
 def test_two_towers(letters):

@@ -71,7 +71,8 @@ def test_a_score_that_a_result_lacks_is_named(layouts):
 def test_without_a_table_each_benchmark_shows_its_main_score():
     table = summary.table_of(None, ["Tatoeba", "STS"], ["A"], {})
     rows = summary.rows(table, {("A", "STS"): STS, ("A", "Tatoeba"): tatoeba(0.9)})
-    assert rows.values["A"] == pytest.approx({"Tatoeba": 0.9, "STS": 0.6, "mean of benchmarks": 0.75})
+    assert rows.values["A"] == pytest.approx({"Tatoeba": 0.9, "STS": 0.6})  # no mean of accuracy and correlation
+    assert not table.own and summary.table_of(None, ["STS"], ["A", "B"], {"gain": ("A", "B")}).own
 
 
 def test_many_columns_go_down(monkeypatch):

@@ -66,6 +66,14 @@ def test_counts_and_reports_once(tiny, caplog):
     assert sorted(r.message.split()[-1] for r in caplog.records) == ["alone", "truncated"]
 
 
+def test_without_its_prefix(tiny):
+    prefixed, plain = make(tiny, embedding={**tiny.embedding, "prefix": "the dog "}), make(tiny)
+    bare = prefixed.without_prefix()
+    np.testing.assert_array_equal(bare.encode(["barks"]), plain.encode(["barks"]))
+    assert bare.fingerprint() == plain.fingerprint() != prefixed.fingerprint()
+    assert prefixed.embedding["prefix"] == "the dog " and prefixed.counts["sentences"] == 1
+
+
 def test_prefix_and_normalize(tiny):
     prefixed = make(tiny, embedding={**tiny.embedding, "prefix": "the dog ", "normalize": True})
     plain = make(tiny)

@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from vmsst_jax import command, disk, mine
-from vmsst_jax.retrieval import mining, mining_files, neighbours, tiles
+from vmsst_jax import command, disk, mine, search
+from vmsst_jax.retrieval import embedders, mining, mining_files, neighbours, tiles
 from vmsst_jax.retrieval.exact import normalize
+from vmsst_jax.retrieval.vector_checks import BadVector
 
 LETTERS = "abcdefgh"
 
@@ -36,6 +37,15 @@ class Counting:
 
     def fingerprint(self):
         return "letters"
+
+
+class Strict(Counting):
+    """Has no vector for nothing."""
+
+    def encode(self, texts, **options):
+        if any(not text.strip() for text in texts):
+            raise BadVector("nothing but zeros", 0)
+        return super().encode(texts, **options)
 
 
 def normalize_rows(x):
@@ -76,7 +86,24 @@ def test_from_text(files):
     assert saved == about and saved["source"]["distinct"] == 4 and saved["index"] == {"kind": "exact", "recall": 1.0}
     assert sorted(path.name for path in files.glob("out*")) == ["out.json", "out.tsv"]
     mining_files.embedded_side(files / "a.txt", embedder, progress=False)
-    assert len(embedder.asked) == len(SOURCE) + len(TARGET)  # kept from the first time
+    # Blank lines are counted, not embedded; the others are kept from the first time.
+    assert len(embedder.asked) == len(SOURCE) - 2 + len(TARGET)
+    assert (saved["source"]["blank"], saved["target"]["blank"]) == (2, 0)
+    assert saved["source"]["model"] == {"kind": "letters", "fingerprint": "letters"}
+
+
+def test_a_model_without_a_vector_for_nothing(files, monkeypatch, capsys):
+    """Blank lines are left out, by mining and by searching, and their number is said."""
+    monkeypatch.setattr(embedders, "load", lambda **options: Strict())
+    both = ["--checkpoint=m", f"--source={files / 'a.txt'}", f"--target={files / 'b.txt'}", "--k=2"]
+    mine.main([*both, f"--output={files / 'out.tsv'}"])
+    assert {tuple(row[1:]) for row in rows(files / "out.tsv")} == WANTED
+    assert "left out: 2 blank lines of the source, 0 of the target" in capsys.readouterr().out
+    search.main(["--checkpoint=m", f"--corpus={files / 'a.txt'}", "--query=gfh", "--top_k=1"])
+    shown = capsys.readouterr()
+    assert "line 7: fgh" in shown.out and "2 of 7 lines are blank and left out" in shown.err
+    mine.main([*both, f"--output={files / 'none.tsv'}", "--threshold=9"])
+    assert "warning: 0 pairs are written; a lower --threshold" in capsys.readouterr().err
 
 
 def test_the_command_with_ready_vectors(files, capsys):

@@ -21,12 +21,13 @@ class Layout(NamedTuple):
     """Columns in groups.
 
     ``overall`` adds VMSST's overall score, the mean of the groups' means, and the mean of all columns; ``contrast`` one
-    column minus another.
+    column minus another. ``means`` is False where a group's columns are scores of different kinds.
     """
 
     groups: dict[str, list[Column]]
     overall: bool = False
     contrast: tuple[str, str] | None = None
+    means: bool = True
 
 
 def score(column: Column, result: dict) -> float | None:
@@ -147,6 +148,7 @@ TABLES: dict[str, Layout] = {
                 Column("XOR-Retrieve", "XOR-Retrieve"),
                 Column("Mr. TyDi", "Mr. TyDi"),
             ],
-        }
+        },
+        means=False,
     ),
 }

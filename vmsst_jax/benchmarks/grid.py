@@ -8,6 +8,7 @@ processes may work on one grid: a cell belongs to one of them at a time.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -65,7 +66,8 @@ class Ended(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What ``evaluate`` did: the table to print, the files written, {cell: why} of those without data or result."""
+    """What ``evaluate`` did: the table to print, the files written, {benchmark: why} without data, {cell: why} without
+    a result."""
 
     table: str
     files: list[Path]
@@ -104,13 +106,14 @@ def evaluate(
       config_text: the recipe, kept with the results.
 
     Raises:
-      ValueError: nothing to do, an unknown benchmark, option or table. What happens inside a cell is in the outcome.
+      ValueError: nothing to do, an unknown benchmark, option or table, a value that is none of an option; once all is
+        scored, results in ``compare`` that are of another protocol. What happens inside a cell is in the outcome.
     """
     cells = plan(models, benchmarks, data_dir, output)
     if absent not in ("fail", "skip"):
         raise ValueError(f'absent is {absent!r}; wanted "fail" or "skip"')
     table = summary.table_of(columns, benchmarks, models, differences or {})
-    others = html_report.read_results(html_report.found_in(compare))
+    others = [html_report.read_results(html_report.found_in([run])) for run in compare]
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     if config_text:
@@ -123,7 +126,8 @@ def evaluate(
             began = time.monotonic()
             end = _one(cell, model, absent == "skip")
             ended.append((cell, end))
-            print(f"    {end.state} ({time.monotonic() - began:.0f} s) {end.why}".rstrip(), flush=True)
+            why = end.why if end.state != ABSENT else ""  # the same for all models, said at the end
+            print(f"    {end.state} ({time.monotonic() - began:.0f} s) {why}".rstrip(), flush=True)
         model.say_cache()
     return _gather(folder, table, ended, others, ABSENT if absent == "skip" else LEFT)
 
@@ -145,7 +149,7 @@ def plan(models: dict[str, dict], benchmarks: dict[str, dict], data_dir: str, ou
     for name, options in benchmarks.items():
         own = {key: value for key, value in options.items() if key not in ("benchmark", "folder")}
         benchmark = options.get("benchmark", name)
-        suite.check(benchmark, own)
+        own = suite.fitted(benchmark, own)
         data = Path(data_dir, options.get("folder", suite.folder(benchmark)))
         for model in models:
             if PASSAGES in models[model] and PASSAGES not in suite.options_of(benchmark):
@@ -251,7 +255,8 @@ def _locked(cell: Cell, model: _Model, skip_absent: bool) -> Ended:
     try:
         data_sha256 = data_checksum(cell)
     except FileNotFoundError as error:
-        return Ended(ABSENT if skip_absent else LEFT, why=str(error))
+        why = f"{command.describe(error)}{suite.hint(cell.benchmark, cell.data)}"
+        return Ended(ABSENT if skip_absent else LEFT, why=why)
     embedder, _, passages = model.loaded()
     identity = {
         "model": cell.model,
@@ -300,9 +305,9 @@ def read(path: Path) -> dict | None:
 
 
 def _gather(
-    folder: Path, table: summary.Table, ended: list[tuple[Cell, Ended]], others: list[dict], lacking: str
+    folder: Path, table: summary.Table, ended: list[tuple[Cell, Ended]], others: list[list[dict]], lacking: str
 ) -> Outcome:
-    """Writes the summary over all cells that have a result, and the report over these and ``others``.
+    """Writes the summary over all cells that have a result, and the report over these and the runs ``others``.
 
     ``lacking``: how a cell is called whose result lacks a score of the table, as of a language that isn't there.
     """
@@ -313,9 +318,14 @@ def _gather(
     rows = summary.rows(table.without(gone), results)
     files = [folder / SUMMARY]
     why[lacking] |= rows.lacking
-    gathered = {"columns": rows.header, "rows": rows.values, "no data": why[ABSENT], "missing": why[LEFT]}
+    gathered = {
+        **{"columns": rows.header, "rows": rows.values, "own table": table.own},
+        **{"no data": why[ABSENT], "missing": why[LEFT]},
+    }
     write_json(files[0], gathered)
     if results:
+        html_report.check_runs([list(results.values()), *others])
         files.append(folder / PAGE)
-        html_report.write_page(files[1], [*results.values(), *others], summary=gathered)
-    return Outcome(summary.text(rows), files, why[ABSENT], why[LEFT])
+        shown = [*results.values(), *itertools.chain.from_iterable(others)]
+        html_report.write_page(files[1], shown, summary=gathered)
+    return Outcome(summary.text(rows), files, html_report.once(why[ABSENT], table.models), why[LEFT])

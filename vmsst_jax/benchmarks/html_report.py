@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -94,6 +95,30 @@ def check_comparable(results: Sequence[dict]) -> None:
             )
 
 
+def check_runs(runs: Sequence[Sequence[dict]]) -> None:
+    """ValueError, naming what differs, where two runs share a benchmark but no protocol of it.
+
+    One run may have a benchmark by several protocols, such as mining by two margins: each needs its like.
+
+    Args:
+      runs: the results of each run, of any benchmarks.
+    """
+    for i, run in enumerate(runs):
+        for other, earlier in itertools.product(run, runs[:i]):
+            same = [result for result in earlier if result["benchmark"] == other["benchmark"]]
+            if same and all(protocol(result) != protocol(other) for result in same):
+                check_comparable([same[0], other])
+
+
+def once(why: dict[str, str], models: Iterable[str]) -> dict[str, str]:
+    """{"BENCHMARK": reason} of {"MODEL x BENCHMARK": reason}: what holds for every model, said once."""
+    found: dict[str, str] = {}
+    for cell, reason in why.items():
+        model = max((name for name in models if cell.startswith(f"{name} x ")), key=len, default=None)
+        found.setdefault(cell if model is None else cell.removeprefix(f"{model} x "), reason)
+    return found
+
+
 def _short(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -113,7 +138,7 @@ def write_page(
       results: contents of results.json files, of any models and benchmarks. Those of one protocol go side by side.
       title: of the page.
       summary: contents of a grid's summary.json: {"columns": [name], "rows": {model: {column: score or None}}, and
-        "missing", "no data": {cell: why}}.
+        "missing", "no data": {cell: why}, "own table": False where its columns are no more than the overview's}.
 
     Raises:
       ValueError: no results, or one that has no scores or a figure that can't be drawn.
@@ -183,12 +208,14 @@ def _overview(parts: list[Section], summary: dict | None) -> Element:
         for part in parts
     }
     content = [el("h2", "Overview"), _scores_of_models("Main score of each benchmark, mean", header, columns, without)]
-    if set(summary["columns"]) - columns.keys() or set(summary["rows"]) - set(runs):
+    more = set(summary["columns"]) - columns.keys() or set(summary["rows"]) - set(runs)
+    if more and summary.get("own table", True):
         columns = {c: {model: row.get(c) for model, row in summary["rows"].items()} for c in summary["columns"]}
         content.append(_scores_of_models("The recipe's own table", [*map(name, columns)], columns, without))
     for what, title in WITHOUT_RESULT.items():
-        if summary.get(what):
-            reasons = [[el("dt", name(cell)), el("dd", why, dir="auto")] for cell, why in summary[what].items()]
+        if reasons := summary.get(what):
+            reasons = once(reasons, summary["rows"]) if what == "no data" else reasons
+            reasons = [[el("dt", name(cell)), el("dd", why, dir="auto")] for cell, why in reasons.items()]
             content += [el("h3", title), el("dl", reasons, class_="reasons")]
     return el("section", content, id="overview")
 

@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable
 
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "True or False", types.NoneType: "None"}
 SEQUENCES = (collections.abc.Sequence, collections.abc.Collection, list, tuple)
 
 
@@ -38,9 +39,17 @@ def fitted(name: str, value: object, wanted: object) -> object:
             parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
             if _is(parts, kind):
                 return parts
-    names = " or ".join("None" if kind is types.NoneType else getattr(kind, "__name__", str(kind)) for kind in kinds)
-    listed = any(typing.get_origin(kind) in SEQUENCES for kind in kinds)
-    raise ValueError(f"the option {name} is {value!r}; wanted {names}{', as in A,B' if listed else ''}")
+    raise ValueError(f"the option {name} is {value!r}; wanted {' or '.join(map(_words, kinds)).removesuffix(',')}")
+
+
+def _words(kind) -> str:
+    """A type as a user would say it."""
+    if typing.get_origin(kind) in SEQUENCES:
+        inner = [a for a in typing.get_args(kind) if a is not Ellipsis]
+        if typing.get_origin(kind) is tuple and Ellipsis not in typing.get_args(kind):
+            return f"{len(inner)} values between commas ({', '.join(map(_words, inner))})"
+        return f"{_words(inner[0])} or several, as in A,B," if inner else "several, as in A,B"
+    return WORDS.get(kind) or getattr(kind, "__name__", str(kind))
 
 
 def _kinds(wanted) -> tuple:
@@ -51,8 +60,10 @@ def _kinds(wanted) -> tuple:
 def _is(value, kind) -> bool:
     origin, inner = typing.get_origin(kind), [a for a in typing.get_args(kind) if a is not Ellipsis]
     if origin in SEQUENCES:
-        if isinstance(value, str) or not isinstance(value, list | tuple):
+        if not isinstance(value, list | tuple):
             return False
+        if origin is tuple and Ellipsis not in typing.get_args(kind):
+            return len(value) == len(inner) and all(map(_is, value, inner))
         return all(any(_is(item, each) for each in inner) for item in value) if inner else True
     if origin is not None or not isinstance(kind, type):
         return True  # nothing simple: the benchmark looks itself

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jax
 
+from vmsst_jax.retrieval import embedder as embedder_module
+from vmsst_jax.retrieval import tiles
 from vmsst_jax.retrieval.embedder import Embedder
 from vmsst_jax.retrieval.store import versions, write_json
 
@@ -58,6 +60,11 @@ def write_results(directory: Path, result: dict, embedder: Embedder) -> Path:
             "platform": jax.default_backend(),
             "kind": jax.devices()[0].device_kind,
             "count": jax.device_count(),
+            # Other tools' models multiply as they like.
+            "matrix_products": {
+                "model": embedder_module.PRECISION if "step" in model else None,
+                "search": tiles.PRECISION,
+            },
         },
     }
     write_json(directory / FILE, contents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TypedDict
@@ -24,8 +25,8 @@ class TowerOptions(TypedDict, total=False):
     """Options of benchmarks with questions and passages, see ``Retriever``."""
 
     passage_encoder: Embedder | str | os.PathLike | None
-    query_prefix: str
-    passage_prefix: str
+    query_prefix: str | None
+    passage_prefix: str | None
     similarity: str
     strip_question_mark: bool
 
@@ -50,8 +51,8 @@ class Retriever:
       embedder: embeds questions.
       passage_encoder: embeds passages, an embedder or the path of a checkpoint (of a model of two towers, that for
         passages is taken); None is ``embedder``.
-      query_prefix, passage_prefix: put before every question and every passage. Only for models that have no prefix of
-        their own.
+      query_prefix, passage_prefix: put before every question and every passage in place of the model's own prefix, also
+        where it is ""; None leaves that.
       similarity: "cosine", or "dot", the inner product of vectors as the models give them.
       strip_question_mark: leave out one "?" at a question's end, as DPR does in training.
       embeddings_dir: where the vectors of corpora are kept; None is the user's own ~/.cache/vmsst_jax/passages.
@@ -61,7 +62,8 @@ class Retriever:
         too many for the CPU; the result then says which share was found. Inner products are never searched by ScaNN.
 
     Raises:
-      ValueError: an unknown similarity or index, towers of different width, or a prefix before a model's own prefix.
+      ValueError: an unknown similarity or index, towers of different width, or another prefix for a calibrated model
+        that has one.
     """
 
     def __init__(
@@ -69,8 +71,8 @@ class Retriever:
         embedder: Embedder,
         *,
         passage_encoder: Embedder | str | os.PathLike | None = None,
-        query_prefix: str = "",
-        passage_prefix: str = "",
+        query_prefix: str | None = None,
+        passage_prefix: str | None = None,
         similarity: str = "cosine",
         strip_question_mark: bool = False,
         embeddings_dir: str | os.PathLike | None = None,
@@ -91,9 +93,10 @@ class Retriever:
                 f"the model's vectors have {self._queries.dim} numbers and those of passage_encoder "
                 f"{self._passages.dim}; give two models that were trained together"
             )
-        _check_prefix("query_prefix", query_prefix, self._queries)
-        _check_prefix("passage_prefix", passage_prefix, self._passages)
-        self._query_prefix, self._passage_prefix = query_prefix, passage_prefix
+        self._about = self._describe_sides(query_prefix, passage_prefix)
+        bare = functools.cache(lambda model: model.without_prefix())  # one and the same for both sides of a model
+        self._queries, self._query_prefix = _with_prefix(self._queries, query_prefix, bare)
+        self._passages, self._passage_prefix = _with_prefix(self._passages, passage_prefix, bare)
         self._strip, self._normalize, self.similarity = strip_question_mark, similarity == "cosine", similarity
         self._store = {"folder": embeddings_dir, "dtype": dtype, "shard_rows": shard_rows}
         self._index = "exact" if similarity == "dot" and index == "auto" else index
@@ -158,23 +161,31 @@ class Retriever:
 
     def describe(self) -> dict:
         """The two sides, ready for JSON."""
-        two = self._passages is not self._queries
         return {
             "similarity": self.similarity,
-            "query_prefix": self._query_prefix,
-            "passage_prefix": self._passage_prefix,
             "strip_question_mark": self._strip,
             "stored_as": self._store["dtype"],
-            "passage_encoder": {**self._passages.describe(), "fingerprint": self._passages.fingerprint()}
-            if two
-            else None,
+            **self._about,
+        }
+
+    def _describe_sides(self, query_prefix: str | None, passage_prefix: str | None) -> dict:
+        """What stands before questions and passages in the end, and the model of passages if it is another."""
+        queries, passages = self._queries, self._passages
+        two = passages is not queries
+        return {
+            "query_prefix": _prefix_of(queries) if query_prefix is None else query_prefix,
+            "passage_prefix": _prefix_of(passages) if passage_prefix is None else passage_prefix,
+            "passage_encoder": {**passages.describe(), "fingerprint": passages.fingerprint()} if two else None,
         }
 
 
-def _check_prefix(option: str, prefix: str, model: Embedder) -> None:
-    own = model.embedding.get("prefix")
-    if prefix and own:
-        raise ValueError(
-            f"{option} is {prefix!r}, but the model itself puts {own!r} before every text; load it with an empty "
-            "prefix, then give query_prefix and passage_prefix"
-        )
+def _with_prefix(model: Embedder, prefix: str | None, bare: Callable[[Embedder], Embedder]) -> tuple[Embedder, str]:
+    """The model to ask, and what to put before its texts, so that ``prefix`` stands there and not the model's own."""
+    own = _prefix_of(model)
+    if prefix is None or prefix == own:
+        return model, ""
+    return (bare(model) if own else model), prefix
+
+
+def _prefix_of(model: Embedder) -> str:
+    return model.embedding.get("prefix") or ""

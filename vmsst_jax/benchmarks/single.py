@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from vmsst_jax import command
 from vmsst_jax.benchmarks import grid, html_report, report, suite
 
 
@@ -43,10 +44,9 @@ def evaluate(
       FileExistsError: there is a result already.
       ValueError, FileNotFoundError: what loading and scoring raise; results of another protocol in ``compare``.
     """
-    suite.check(benchmark, options)
-    others = html_report.read_results(html_report.found_in(compare))
-    others = [other for other in others if other["benchmark"] == benchmark]
-    if compare and not others:
+    options = suite.fitted(benchmark, options)
+    others = [[result for result in run if result["benchmark"] == benchmark] for run in _runs(compare)]
+    if compare and not any(others):
         raise ValueError(f"none of {', '.join(compare)} holds results of {benchmark}; give runs of the same benchmark")
     if output:
         report.check_output(Path(output), overwrite)
@@ -54,11 +54,14 @@ def evaluate(
     folder = Path(output) if output else report.default_output(loaded.embedder, benchmark, model)
     report.check_output(folder, overwrite)
     beside = grid.aside(benchmark, options, cache_dir, loaded.passages)
-    result, table = suite.run(benchmark, loaded.embedder, data_dir, options, beside)
+    try:
+        result, table = suite.run(benchmark, loaded.embedder, data_dir, options, beside)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{command.describe(error)}{suite.hint(benchmark, Path(data_dir))}") from None
     written = report.write_results(folder, result, loaded.embedder)
     if loaded.cache:
         table += f"\n{loaded.cache.line()}"
-    return Outcome(table, [written, _page(folder, [*html_report.read_results([written]), *others])])
+    return Outcome(table, [written, _page(folder, [html_report.read_results([written]), *others])])
 
 
 def compare(results: Sequence[str], output: str | os.PathLike) -> Path:
@@ -70,12 +73,16 @@ def compare(results: Sequence[str], output: str | os.PathLike) -> Path:
     Raises ValueError and FileNotFoundError for files that are no results, and for results of one benchmark that are of
     several protocols.
     """
-    return _page(Path(output), html_report.read_results(html_report.found_in(results)))
+    return _page(Path(output), _runs(results))
 
 
-def _page(folder: Path, results: list[dict]) -> Path:
-    for benchmark in dict.fromkeys(result["benchmark"] for result in results):
-        html_report.check_comparable([result for result in results if result["benchmark"] == benchmark])
+def _runs(paths: Sequence[str]) -> list[list[dict]]:
+    """The results of each run that is named."""
+    return [html_report.read_results(html_report.found_in([path])) for path in paths]
+
+
+def _page(folder: Path, runs: list[list[dict]]) -> Path:
+    html_report.check_runs(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    html_report.write_page(folder / grid.PAGE, results)
+    html_report.write_page(folder / grid.PAGE, [result for run in runs for result in run])
     return folder / grid.PAGE

@@ -46,6 +46,13 @@ def check(name: str, options: Iterable[str] = ()) -> None:
         raise ValueError(f"the benchmark {name} has no option {', '.join(unknown)}; it has {', '.join(known)}")
 
 
+def fitted(name: str, options: dict) -> dict:
+    """A benchmark's ``options`` as it declares them; ValueError, before anything is loaded, for what is none of its."""
+    check(name, options)
+    types = option_values.types_of(_module(name).evaluate)
+    return {key: option_values.fitted(f"{name}.{key}", value, types[key]) for key, value in options.items()}
+
+
 def options_of(name: str) -> list[str]:
     """The names of a benchmark's options."""
     return list(option_values.types_of(_module(name).evaluate))
@@ -87,15 +94,24 @@ def share_out(
             raise ValueError(f"the option {key} is of a benchmark that isn't among {', '.join(names)}")
         takers = [benchmark] if benchmark else [name for name in names if option in options_of(name)]
         for name in takers or names[:1]:  # the first one's message says which options there are
-            check(name, [option])
-            wanted = option_values.types_of(_module(name).evaluate)[option]
-            options[name][option] = option_values.fitted(f"{name}.{option}", value, wanted)
+            options[name] |= fitted(name, {option: value})
     return options
 
 
 def data_folder(name: str, data_dir: str | os.PathLike, benchmarks: int) -> Path:
     """The folder of a benchmark's files: ``data_dir`` itself for one of ``benchmarks``, a folder in it for several."""
     return Path(data_dir, folder(name)) if benchmarks > 1 else Path(data_dir)
+
+
+def hint(name: str, data: Path) -> str:
+    """What a message that files are not in ``data`` may end with: the folder one level off that has their name."""
+    usual = folder(name)
+    if usual == ".":
+        return ""
+    above = data.parent
+    near = [data / usual, *([above] if above.name == usual else []), *sorted(above.glob(f"*/{usual}"))]
+    found = next((path for path in near if path.is_dir() and path != data), None)
+    return f"; did you mean the folder {found}?" if found else ""
 
 
 def run(
@@ -114,9 +130,12 @@ def run(
     """
     check(name, [*options, *aside])
     # Ready runs are scored without a model; a model may have embedded for other benchmarks before.
-    before = dict(embedder.counts) if embedder else {}
-    result = _module(name).evaluate(embedder, data_dir, **{**aside, **options})
-    result["sentences"] = {kind: embedder.counts[kind] - number for kind, number in before.items()}
+    everything = {**aside, **options}
+    counts = [model.counts for model in (embedder, everything.get("passage_encoder")) if hasattr(model, "counts")]
+    before = [dict(of_one) for of_one in counts]
+    result = _module(name).evaluate(embedder, data_dir, **everything)
+    kinds = counts[0] if counts else ()
+    result["sentences"] = {k: sum(now[k] - then[k] for now, then in zip(counts, before, strict=True)) for k in kinds}
     result["options"] = dict(options)
     return result, _module(name).table(result)
 

@@ -11,11 +11,15 @@ from vmsst_jax.benchmarks.report import format_table
 
 
 class Table(NamedTuple):
-    """What ``rows`` makes: columns in groups, and rows that are one model minus another."""
+    """What ``rows`` makes: columns in groups, and rows that are one model minus another.
+
+    ``own`` is False where it shows no more than the main score of each benchmark of each model.
+    """
 
     models: list[str]
     layout: columns.Layout
     differences: dict[str, tuple[str, str]]
+    own: bool
 
     def without(self, benchmarks: set[str]) -> Table:
         """The table without the columns of these benchmarks."""
@@ -44,7 +48,8 @@ def table_of(
       ValueError: no such table, one with columns of other benchmarks than these, or differences of unknown models.
     """
     if name is None:
-        layout = columns.Layout({"benchmarks": [columns.Column(benchmark, benchmark) for benchmark in benchmarks]})
+        # Accuracies, correlations and F1 have no mean that says anything.
+        layout = columns.Layout({"": [columns.Column(each, each) for each in benchmarks]}, means=False)
     elif name in columns.TABLES:
         layout = columns.TABLES[name]
     else:
@@ -61,7 +66,7 @@ def table_of(
         if len(pair) != 2 or not set(pair) <= set(models):
             raise ValueError(f"difference {row!r} is of {pair!r}; wanted two of the models {', '.join(models)}")
     pairs = {row: (pair[0], pair[1]) for row, pair in differences.items()}
-    return Table(list(models), layout, pairs)
+    return Table(list(models), layout, pairs, name in columns.TABLES or bool(pairs))
 
 
 def rows(table: Table, results: dict[tuple[str, str], dict]) -> Rows:
@@ -85,7 +90,7 @@ def _row(layout: columns.Layout, model: str, results: dict, lacking: dict[str, s
             except KeyError as error:
                 lacking[f"{model} x {column.cell}, column {column.name}"] = error.args[0]
         row |= scores
-        if layout.overall or (len(scores) > 1 and layout.contrast is None):
+        if layout.overall or (layout.means and len(scores) > 1 and layout.contrast is None):
             group_means[f"mean of {group}"] = _mean(scores.values())
     flat = _mean(row.values())
     row |= group_means

@@ -80,7 +80,7 @@ class Cached:
     def __init__(self, embedder, folder: str | os.PathLike):
         self.embedder, self.folder = embedder, Path(folder)
         self.counts = {"sentences": 0, "empty": 0, "truncated": 0}
-        self.found = self.computed = 0
+        self._looked_up = {"found": 0, "computed": 0}
         self._print = embedder.fingerprint()
         self._shelves: dict[str, Shelf] = {}
 
@@ -89,6 +89,8 @@ class Cached:
     embedding = property(lambda self: self.embedder.embedding, doc="How it embeds, see ``Embedder``.")
     source = property(lambda self: self.embedder.source, doc="Where the model comes from.")
     batch_size = property(lambda self: self.embedder.batch_size, doc="The model's.")
+    found = property(lambda self: self._looked_up["found"], doc="See the class.")
+    computed = property(lambda self: self._looked_up["computed"], doc="See the class.")
     max_length = property(lambda self: self.embedder.max_length, doc="The model's.")
 
     def describe(self) -> dict:
@@ -98,6 +100,12 @@ class Cached:
     def fingerprint(self) -> str:
         """The embedder's own: where vectors come from doesn't change them."""
         return self._print
+
+    def without_prefix(self) -> Cached:
+        """The embedder's own, behind the same cache; what either is asked for is in the ``counts`` of both."""
+        other = Cached(self.embedder.without_prefix(), self.folder)
+        other.counts, other._looked_up = self.counts, self._looked_up
+        return other
 
     def encode(
         self,
@@ -161,8 +169,8 @@ class Cached:
                     keys["truncated"][places] = self.embedder.truncated(block)
                 shelf.add(keys[places], rows)
                 shown.update(len(places))
-        self.computed += len(wanted)
-        self.found += len(texts) - len(wanted)
+        self._looked_up["computed"] += len(wanted)
+        self._looked_up["found"] += len(texts) - len(wanted)
         places = shelf.find(keys)
         self.counts["sentences"] += len(texts)
         self.counts["empty"] += sum(not text.strip() for text in texts)

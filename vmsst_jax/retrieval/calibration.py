@@ -265,6 +265,14 @@ class Calibrated:
         vectors = self.calibration.apply(vectors, language, self.steps)
         return normalize_rows(vectors, texts) if normalize and len(vectors) else vectors
 
+    def without_prefix(self) -> Calibrated:
+        """ValueError: a calibration belongs to the prefix it was fitted with."""
+        own = self.embedding["prefix"]
+        raise ValueError(
+            f"the calibration was fitted with the prefix {own!r}; leave query_prefix and passage_prefix out, or fit "
+            "one without a prefix"
+        )
+
     def truncated(self, texts: Sequence[str]) -> np.ndarray:
         """Which sentences the model cuts: bool [n]."""
         return self.embedder.truncated(texts)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vmsst_jax.retrieval.calibration import STEPS, Calibration, Fitted, check_steps
 from vmsst_jax.retrieval.lines import read_lines
-from vmsst_jax.retrieval.rotation import RotationSettings, learn
+from vmsst_jax.retrieval.rotation import RotationSettings, learn, split
 from vmsst_jax.retrieval.vector_checks import naming
 
 SCALES = ("std", "var", "none")
@@ -56,7 +56,7 @@ class TextSamples(Mapping):
         """ValueError, before anything is embedded, for languages with too few sentences to fit a rotation to."""
         dim = self.embedder.dim
         for code, texts in self.texts.items():
-            left = len(texts) - round(held_out * len(texts))
+            left = len(split(np.arange(len(texts)), held_out)[0])
             if code != pivot and left < dim:
                 raise ValueError(
                     f"{self._files[code]} has {len(texts):,} different sentences, of which {left:,} are fitted to; a "

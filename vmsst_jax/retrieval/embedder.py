@@ -26,6 +26,7 @@ from vmsst_jax.retrieval.vector_checks import BadVector
 logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 128  # on accelerators
+PRECISION = "highest"  # of matrix products in float32
 CPU_TOKENS = 512  # rows times width on CPU, for each of its cores: larger batches fall out of its caches
 NARROWEST = 8
 # Sentences tokenised and sorted into widths together.
@@ -152,7 +153,7 @@ class Embedder:
 
         def embed(params, tokens):
             # A model that computes in float32 keeps float32 on accelerators too; one in bfloat16 is not touched.
-            with jax.default_matmul_precision("highest"):
+            with jax.default_matmul_precision(PRECISION):
                 return module.apply({"params": params}, tokens, method="embed")
 
         # Replicated, so that every process of a multi-host run can read the result.
@@ -166,6 +167,12 @@ class Embedder:
         other = copy.copy(self)
         other.params = params
         other.counts = dict.fromkeys(self.counts, 0)
+        return other
+
+    def without_prefix(self) -> Embedder:
+        """The same embedder with nothing before a sentence; what either embeds is in the ``counts`` of both."""
+        other = copy.copy(self)
+        other.embedding = {**self.embedding, "prefix": ""}
         return other
 
     def encode(

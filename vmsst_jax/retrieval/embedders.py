@@ -6,6 +6,7 @@ Whatever the source, what comes back is used like ``embedder.Embedder``: ``encod
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import inspect
@@ -151,8 +152,18 @@ class External:
             "vmsst_jax.convert reads, give it as checkpoint"
         )
 
+    def without_prefix(self) -> External:
+        """The same with nothing before a sentence; what either embeds is in the ``counts`` of both."""
+        other = copy.copy(self)
+        other.embedding = {**self.embedding, "prefix": ""}
+        other._fingerprint = other._checksum()
+        return other
+
     def _embed(self, texts: list[str], language: str | None):
         raise NotImplementedError
+
+    def _checksum(self) -> str:
+        return self._fingerprint
 
     def _checked(self, vectors, texts: list[str], first: int = 0) -> np.ndarray:
         """``vectors`` as an array; ValueError unless they are finite numbers [len(texts), dim].
@@ -218,12 +229,16 @@ class Function(External):
         except (TypeError, ValueError):  # it is written in C
             parameters = ()
         self.uses_language = any(p.name == "language" or p.kind is p.VAR_KEYWORD for p in parameters)
+        self._fingerprint = self._checksum()
+
+    def _checksum(self) -> str:
         probe = self._checked(self._embed(list(PROBE), None), list(PROBE))
         self.dim = probe.shape[1]
+        name, prefix = self.source["name"], self.embedding["prefix"]
         about = (name, prefix, _source(self.function), getattr(self.function, "fingerprint", None), self.dim)
         digest = hashlib.sha256(repr(about).encode())
         digest.update(np.ascontiguousarray(probe, np.float32).tobytes())
-        self._fingerprint = digest.hexdigest()
+        return digest.hexdigest()
 
     def _embed(self, texts: list[str], language: str | None):
         texts = [self.embedding["prefix"] + text for text in texts]

@@ -39,6 +39,8 @@ class Side:
       vectors: [n, D], unit length, read by slices.
       rows: int64 [n], the row (line number - 1) of each in the file, rising: the first of equal ones.
       identity: what decides the vectors, ready for JSON.
+      blank: number of blank lines, which are left out.
+      model: what embedded them, ready for JSON; None for ready vectors.
     """
 
     path: Path
@@ -46,10 +48,13 @@ class Side:
     vectors: np.ndarray | Chosen | Unit
     rows: np.ndarray
     identity: dict
+    blank: int = 0
+    model: dict | None = None
 
     def describe(self) -> dict:
         """For OUT.json."""
-        return {"path": str(self.path), "distinct": len(self.rows), **self.identity}
+        model = {} if self.model is None else {"model": self.model}
+        return {"path": str(self.path), "distinct": len(self.rows), "blank": self.blank, **self.identity, **model}
 
 
 def embedded_side(path, embedder: Embedder, cache_dir=None, progress: bool = True) -> Side:
@@ -60,9 +65,11 @@ def embedded_side(path, embedder: Embedder, cache_dir=None, progress: bool = Tru
         raises.
     """
     text = scan(path)
-    rows = _distinct_lines(text)
+    rows, blank = _distinct_lines(text)
     vectors = text_vectors.load(embedder, text, cache_dir, progress)
-    return _side(text.path, text, vectors, rows, {**text.identity(), "model": embedder.fingerprint()})
+    fingerprint = embedder.fingerprint()
+    side = _side(text.path, text, vectors, rows, {**text.identity(), "model": fingerprint})
+    return dataclasses.replace(side, blank=blank, model={**embedder.describe(), "fingerprint": fingerprint})
 
 
 def ready_side(vectors_path, text_path=None) -> Side:
@@ -83,12 +90,14 @@ def ready_side(vectors_path, text_path=None) -> Side:
         )
     stat = path.stat()
     identity = {"vectors": str(path.resolve()), "shape": list(vectors.shape), "modified_ns": stat.st_mtime_ns}
+    blank = 0
     if text is None:
         blocks = (vectors[start : start + BLOCK] for start in range(0, len(vectors), BLOCK))
         rows = first_of_equals([row.tobytes() for row in block] for block in blocks)
     else:
-        rows, identity = _distinct_lines(text), identity | text.identity()
-    return _side(path if text is None else text.path, text, vectors, rows, identity)
+        (rows, blank), identity = _distinct_lines(text), identity | text.identity()
+    side = _side(path if text is None else text.path, text, vectors, rows, identity)
+    return dataclasses.replace(side, blank=blank)
 
 
 def _side(path: Path, text: TextFile | None, vectors, rows: np.ndarray, identity: dict) -> Side:
@@ -108,12 +117,20 @@ def _open(path: Path) -> np.ndarray:
     return vectors
 
 
-def _distinct_lines(text: TextFile) -> np.ndarray:
-    blocks = text.blocks(0, BLOCK)
-    rows = first_of_equals([line.encode() if line.strip() else b"" for line in lines] for lines in blocks)
+def _distinct_lines(text: TextFile) -> tuple[np.ndarray, int]:
+    """The rows of lines that are distinct, see ``first_of_equals``, and the number of blank ones."""
+    blank = 0
+
+    def contents() -> Iterator[list[bytes]]:
+        nonlocal blank
+        for lines in text.blocks(0, BLOCK):
+            blank += sum(not line.strip() for line in lines)
+            yield [line.encode() if line.strip() else b"" for line in lines]
+
+    rows = first_of_equals(contents())
     if not len(rows):
         raise ValueError(f"{text.path} holds nothing but blank lines; give a text file with one sentence per line")
-    return rows
+    return rows, blank
 
 
 def first_of_equals(blocks: Iterable[Sequence[bytes]]) -> np.ndarray:

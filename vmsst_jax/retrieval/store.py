@@ -65,6 +65,7 @@ def embed_file(
     normalize: bool = False,
     overwrite: bool = False,
     progress: bool = True,
+    skip_blank: bool = False,
 ) -> dict:
     """Embeds every line of a text file, empty ones too, in memory that does not grow with the file.
 
@@ -76,6 +77,7 @@ def embed_file(
       normalize: store unit length vectors.
       overwrite: replace an existing output, and drop what an interrupted run of other contents left.
       progress: show rate and time left.
+      skip_blank: don't embed blank lines, whose rows are zeros then: not every model has a vector for nothing.
 
     Returns:
       The contents of OUT.json.
@@ -96,6 +98,7 @@ def embed_file(
         "batch_size": embedder.batch_size,
         "dtype": dtype,
         "normalize": normalize,
+        **({"blank_lines": "zeros"} if skip_blank else {}),
     }
     with disk.open_alone(paths.partial) as file:
         state = _resume(paths, identity, overwrite)
@@ -119,11 +122,11 @@ def embed_file(
 
 def _write_rows(embedder: Embedder, text: TextFile, paths: Paths, file: BinaryIO, state: dict, progress: bool) -> None:
     """Embeds the lines that ``state`` lacks and brings it, its file and the rows in ``file`` up to date."""
-    dtype, normalize = np.dtype(state["identity"]["dtype"]), state["identity"]["normalize"]
+    dtype = np.dtype(state["identity"]["dtype"])
     header = _start(file, state["rows"], text.rows, embedder.dim, dtype)
     with Progress(f"embedding {text.path}", text.rows, state["rows"], shown=progress) as shown:
         for lines in text.blocks(state["rows"], BLOCK):
-            vectors = _vectors(embedder, lines, state, normalize, dtype, text.path)
+            vectors = _vectors(embedder, lines, state, dtype, text.path)
             state["bytes"] = _append(file, vectors)
             write_json(paths.progress, state)
             shown.update(len(lines))
@@ -131,17 +134,21 @@ def _write_rows(embedder: Embedder, text: TextFile, paths: Paths, file: BinaryIO
         raise ValueError(f"{paths.partial} has {file.tell()} bytes, not those of {text.rows} rows; use --overwrite")
 
 
-def _vectors(embedder: Embedder, lines: list[str], state: dict, normalize: bool, dtype, path: Path) -> np.ndarray:
+def _vectors(embedder: Embedder, lines: list[str], state: dict, dtype, path: Path) -> np.ndarray:
     """One block's rows as they are stored; brings ``state`` up to date."""
-    before = dict(embedder.counts)
-    with cache.paused(), naming(lambda row: f"{path}, line {state['rows'] + row + 1}"):  # these rows are kept here
-        exact = embedder.encode(lines, normalize=normalize)
+    before, identity = dict(embedder.counts), state["identity"]
+    wanted = [row for row, line in enumerate(lines) if line.strip() or "blank_lines" not in identity]
+    exact = np.zeros((len(lines), embedder.dim), np.float32)
+    with cache.paused(), naming(lambda i: f"{path}, line {state['rows'] + wanted[i] + 1}"):  # these rows are kept here
+        if wanted:
+            exact[wanted] = embedder.encode([lines[row] for row in wanted], normalize=identity["normalize"])
     with np.errstate(over="ignore"):
         vectors = exact.astype(dtype)
     if not np.isfinite(vectors).all():
         row = state["rows"] + int(np.argmin(np.isfinite(vectors).all(axis=1)))
         raise ValueError(f"{path}, line {row + 1}: its embedding is too large for {dtype}; use float32 or --normalize")
     state["rows"] += len(lines)
+    state["empty"] += len(lines) - len(wanted)
     for name in ("empty", "truncated"):
         state[name] += embedder.counts[name] - before[name]
     return vectors
@@ -211,6 +218,7 @@ def _about(embedder: Embedder, text: TextFile, state: dict, identity: dict) -> d
         "dtype": identity["dtype"],
         "normalized": identity["normalize"] or embedder.embedding["normalize"],
         "empty_lines": state["empty"],
+        **{name: identity[name] for name in ("blank_lines",) if name in identity},
         "truncated_lines": state["truncated"],
         "input": {"path": str(text.path), **text.identity()},
         "model": {**embedder.describe(), "fingerprint": identity["model"]},

@@ -29,10 +29,13 @@ class TextSearch:
 
     Args:
       embedder: the model.
-      corpus: a UTF-8 text file; its blank lines are never found.
+      corpus: a UTF-8 text file; its blank lines are never embedded nor found.
       cache_dir: where the lines' vectors are kept, by the content of model and file; None keeps them beside the file.
       progress: show rate and time left while embedding.
       query_embedder: the model for queries, where it is another: one calibrated for their language.
+
+    Attributes:
+      blank: how many of its lines are blank.
 
     Raises:
       ValueError: nothing but blank lines.
@@ -49,11 +52,12 @@ class TextSearch:
         query_embedder: Embedder | None = None,
     ):
         self.query_embedder, self.text = query_embedder or embedder, scan(corpus)
-        self.vectors = text_vectors.load(embedder, self.text, cache_dir, progress)
         blocks = self.text.blocks(0, BLOCK)
         self._rows = np.flatnonzero([bool(line.strip()) for lines in blocks for line in lines])
         if not len(self._rows):
             raise ValueError(f"{self.text.path} holds nothing but blank lines; give a text file to search")
+        self.blank = self.text.rows - len(self._rows)
+        self.vectors = text_vectors.load(embedder, self.text, cache_dir, progress)
 
     def search(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
         """For each query the k nearest lines (all of them where the file has fewer), best first."""

@@ -21,6 +21,8 @@ def load(
 ) -> np.ndarray:
     """A memory map [rows, D] of unit length vectors, row i = line i; an interrupted run goes on where it stopped.
 
+    Blank lines are not embedded: who searches leaves their rows out.
+
     Args:
       embedder: the model.
       text: the file.
@@ -39,7 +41,7 @@ def load(
     if vectors is None:
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"{folder} is not writable; say with --cache_dir where to keep the lines' vectors")
-        embed_file(embedder, text, file, normalize=True, overwrite=True, progress=progress)
+        embed_file(embedder, text, file, normalize=True, overwrite=True, progress=progress, skip_blank=True)
         vectors = np.load(file, mmap_mode="r")
     if vectors.shape != (text.rows, embedder.dim):
         raise ValueError(f"{file} holds {vectors.shape}, wanted {(text.rows, embedder.dim)}; remove it and start again")

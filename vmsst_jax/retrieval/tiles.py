@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+PRECISION = "highest"  # of the products
 TILE = 2048
 # Tiles' sides are multiples of it, so that few shapes are compiled and little is spent on padding.
 STEP = 256
@@ -72,7 +73,7 @@ def usable_rows(vectors: jax.Array) -> jax.Array:
 
 def products(queries: jax.Array, vectors: jax.Array) -> jax.Array:
     """[q, D] x [c, D] -> float32 [q, c]."""
-    return jnp.dot(queries, vectors.T, precision="highest", preferred_element_type=jnp.float32)
+    return jnp.dot(queries, vectors.T, precision=PRECISION, preferred_element_type=jnp.float32)
 
 
 def best_of_rows(scores: jax.Array, known: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
