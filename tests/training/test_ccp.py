@@ -12,7 +12,7 @@ from vmsst_jax import sharding
 from vmsst_jax.objectives.ccp import ccp
 from vmsst_jax.training import state
 from vmsst_jax.training.checkpoint import CheckpointError, Checkpoints
-from vmsst_jax.training.step import compiled_step, train_step
+from vmsst_jax.training.step import compiled_step, loss_function, train_step
 
 OBJECTIVE = functools.partial(ccp, temperature=0.2, bank_mask="document")
 OPTIMIZER = optax.adam(2e-3, eps=1e-3)  # a large eps: Adam's sign-like updates would blow up rounding differences
@@ -78,6 +78,29 @@ def test_the_sharded_bank_equals_the_whole_one(on_8_devices, make_documents, on_
         np.testing.assert_array_equal(*(s.model_state["memory"]["memory_bank"][name] for s in (after, want)))
     np.testing.assert_allclose(vectors, want.model_state["memory"]["memory_bank"]["vectors"], atol=1e-2)
     assert np.asarray(want.model_state["memory"]["memory_bank"]["filled"]).tolist() == [BANK] * 3
+
+
+def test_the_sharded_bank_gives_each_parameter_the_same_gradient(module, make_documents, on_one_device):
+    batch, after = make_documents(GROUPS, PAIRS, seed=7), jax.tree.map(np.asarray, on_one_device[2])
+    found = []
+    for count in (1, 8):
+        mesh = mesh_of(count, 1, 1)
+        placed = jax.device_put(after, sharding.state_shardings(state.abstract_state(module, OPTIMIZER, mesh), mesh))
+
+        def loss(params, model_state, batch):
+            return loss_function(module, OBJECTIVE, train=True)(params, model_state, batch, 20, jax.random.key(0))[0]
+
+        with jax.set_mesh(mesh):
+            gradient = jax.jit(jax.grad(loss))(placed.params, placed.model_state, sharding.put_batch(batch, mesh, 0))
+        found.append(jax.tree.map(np.asarray, gradient))
+    leaves = [jax.tree_util.tree_leaves_with_path(gradient) for gradient in found]
+    assert len(leaves[0]) > 20
+    moved = 0
+    for (path, whole), (_, sharded) in zip(*leaves, strict=True):
+        size = np.linalg.norm(whole)
+        assert np.linalg.norm(sharded - whole) <= 1e-4 * size + 1e-7, jax.tree_util.keystr(path)
+        moved += size > 1e-4
+    assert moved > len(leaves[0]) / 2
 
 
 def test_restored_from_8_devices_on_2_in_the_middle_of_a_run(module, on_8_devices, make_documents, tmp_path):
