@@ -29,7 +29,7 @@ def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (OSError, ValueError) as error:
-        if not (isinstance(error, OSError) or _raised_here(error)):
+        if not (isinstance(error, OSError) or raised_here(error)):
             raise
         print(f"{name}: error: {describe(error)}", file=sys.stderr)
         sys.exit(2)
@@ -43,7 +43,8 @@ def describe(error: BaseException) -> str:
     return re.sub(r"\n\s*In call to configurable .*", "", str(error))
 
 
-def _raised_here(error: BaseException) -> bool:
+def raised_here(error: BaseException) -> bool:
+    """Whether our own code raised the error, not a library that it calls."""
     frame = error.__traceback__
     while frame.tb_next:
         frame = frame.tb_next

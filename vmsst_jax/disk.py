@@ -62,7 +62,7 @@ def replacing(path: str | os.PathLike, *, alone: bool = False) -> Iterator[Binar
     path = pathlib.Path(path)
     draft = path.with_name(f".{path.name}{'' if alone else f'.{uuid.uuid4().hex}'}.new")
     try:
-        with open(draft, "wb") as file:
+        with open(draft, "wb" if alone else "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

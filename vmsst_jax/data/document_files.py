@@ -94,7 +94,7 @@ def cc_net(file: LineFile, lang: str | None) -> Iterator[Document | Problem]:
             continue
         try:
             record = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield Problem(number, f"not JSON ({error})")
             continue
         if not isinstance(record, dict) or not isinstance(record.get("raw_content"), str):

@@ -6,9 +6,12 @@ text is held out, what a pair's id is) lives in this one place, for corpora in m
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import gzip
 import hashlib
+import io
+import math
 import os
 import re
 import shutil
@@ -17,8 +20,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 
+from vmsst_jax import disk
+
 TRAIN = "train"
 VALIDATION = "validation"
+# Text compresses 3 to 10 times and a line is a sentence or a document: beyond these a file was made to fill a memory.
+MOST_UNPACKED = 200  # times the packed size
+LONGEST_LINE = 2**24  # bytes
 _BOM = b"\xef\xbb\xbf"
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
@@ -62,13 +70,18 @@ class LineFile:
         """Yields the lines without line ends; carriage returns and byte-order marks at their starts are dropped.
 
         Raises:
-          CorpusError: the file is missing, a folder, unreadable, or its compressed data is damaged.
+          CorpusError: the file is missing, a folder, unreadable, its compressed data is damaged or unpacks to more than
+            MOST_UNPACKED times its size, or a line is longer than LONGEST_LINE.
         """
-        number = 0
+        number = size = 0
         try:
             with contextlib.ExitStack() as stack:
-                for line in self._open(stack):
+                file, most = self._open(stack)
+                for line in iter(functools.partial(file.readline, LONGEST_LINE + 1), b""):
                     number += 1
+                    size += len(line)
+                    if size > most or len(line) > LONGEST_LINE:
+                        raise CorpusError(self._too_much(number, size > most))
                     yield line.removesuffix(b"\n").replace(b"\r", b"").removeprefix(_BOM)
         except FileNotFoundError:
             raise CorpusError(f"{self}: no such corpus file; correct the path where the task is registered") from None
@@ -79,13 +92,28 @@ class LineFile:
         except OSError as error:
             raise CorpusError(f"{self}: can't be read: {error.strerror or error}") from error
 
-    def _open(self, stack: contextlib.ExitStack):
+    def _open(self, stack: contextlib.ExitStack) -> tuple[io.BufferedIOBase, float]:
+        """(the unpacked bytes, how many of them are believable)."""
         if self.member is not None:
             archive = stack.enter_context(zipfile.ZipFile(self.path))
-            return stack.enter_context(archive.open(self.member))
-        if self.path.endswith(".gz"):
-            return stack.enter_context(gzip.open(self.path, "rb"))
-        return stack.enter_context(open(self.path, "rb"))
+            packed = archive.getinfo(self.member).compress_size
+            # Its own readline is a loop in Python as soon as it is given a limit.
+            file = io.BufferedReader(stack.enter_context(archive.open(self.member)))
+        elif self.path.endswith(".gz"):
+            packed = os.path.getsize(self.path)
+            file = stack.enter_context(gzip.open(self.path, "rb"))
+        else:
+            return stack.enter_context(open(self.path, "rb")), math.inf
+        # A few repeated lines may well pack better than that.
+        return file, max(MOST_UNPACKED * packed, LONGEST_LINE)
+
+    def _too_much(self, number: int, unpacked: bool) -> str:
+        if unpacked:
+            return (
+                f"{self}: more than {MOST_UNPACKED} times its packed size by line {number:,}, which text is not; "
+                "it may be a decompression bomb. Unpack it yourself if you trust it"
+            )
+        return f"{self}, line {number:,}: longer than {LONGEST_LINE:,} bytes; wanted lines of text, each of them short"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,11 +138,15 @@ class PairFile:
         Raises:
           CorpusError: a file can't be read, is empty, or aligned files have unequal numbers of lines.
         """
-        rows = self._tsv_rows() if self.target is None else self._aligned_rows()
-        empty = True
-        for source, target, problem in rows:
-            empty = False
+        for source, target, problem in self.rows():
             yield source, target, problem or _text_problem(source, target)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes, str]]:
+        """Like :meth:`pairs` without a look at the texts: they may be empty or no UTF-8."""
+        empty = True
+        for row in self._tsv_rows() if self.target is None else self._aligned_rows():
+            empty = False
+            yield row
         if empty:
             raise CorpusError(f"{self}: the corpus file is empty; wanted lines of parallel text")
 
@@ -232,14 +264,8 @@ def extracted(file: LineFile, cache_dir: str) -> LineFile:
             raise CorpusError(
                 f"{file}: {size:,} bytes unpacked, but {cache_dir} has {free:,} free; name another folder by cache_dir"
             )
-        # Several processes may unpack at once: each writes its own file, the last rename wins, all are equal.
-        partial = f"{target}.{os.getpid()}"
-        try:
-            with open(partial, "wb") as out:
-                for line in file.lines():
-                    out.write(line + b"\n")
-            os.replace(partial, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(partial)
+        # Several processes may unpack at once: each writes its own draft, the last rename wins, all are equal.
+        with disk.replacing(target) as out:
+            for line in file.lines():
+                out.write(line + b"\n")
     return LineFile(target)
