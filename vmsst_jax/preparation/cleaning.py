@@ -46,10 +46,10 @@ def match_key(text: str) -> str:
     A text of nothing but punctuation is its own key.
     """
     if text.isascii():
-        folded = text.lower()
-    else:
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return folded.translate(_LETTERS) or text
+        return text.lower().translate(_LETTERS) or text
+    letters = unicodedata.normalize("NFKC", text).casefold().translate(_LETTERS)
+    # Letters and marks meet that something stood between.
+    return unicodedata.normalize("NFKC", letters) or text
 
 
 class TestSentences:

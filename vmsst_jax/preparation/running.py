@@ -66,8 +66,9 @@ def prepare(
         return done
     _begin(work, plan, tests, tokenizer)
     with disk.open_alone(work.folder / "lock"):
-        for draft in [*work.output.rglob(".*.partial-*")]:  # of killed calls, since nobody else is here
-            shutil.rmtree(draft)
+        for draft in [*work.output.rglob(".*.partial-*"), *work.output.rglob(".*.new")]:
+            # Of killed calls, since nobody else is here.
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
         beam = _Beam(workers, runner, beam_options)
         for stage in STAGES:
             if stage != "tokens" or tokenizer is not None:

@@ -1,0 +1,99 @@
+"""Killed at any moment and begun again, by one process or by several: the same bytes."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from vmsst_jax.preparation import running, stages
+
+# Ends itself by SIGKILL at its COUNTth step on files below the output folder, as Python's audit hooks tell of them.
+KILLED = textwrap.dedent("""
+    import os, pathlib, signal, sys
+    from vmsst_jax.preparation import running, stages
+    from vmsst_jax.preparation.plan import Plan
+
+    begun, output, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    work = stages.Work(begun)
+    plan, tests, tokenizer = work.plan, work.tests, work.tokenizer
+    import apache_beam
+    from apache_beam.runners.portability import fn_api_runner
+
+    def attempt(left):
+        def hook(event, arguments):
+            nonlocal left
+            if event.split(".")[0] in ("open", "os", "shutil") and any(str(a).startswith(output) for a in arguments):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        running.prepare(plan, output, tests, tokenizer, progress=False)
+
+    kills = 0
+    while True:
+        child = os.fork()
+        if not child:
+            attempt(count)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        if status == 0:
+            break
+        assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+        kills += 1
+        count += 20
+        assert kills < 60
+    print(kills)
+""")
+
+
+@pytest.fixture(scope="module")
+def small(opus, vocabulary, tmp_path_factory, tree):
+    """(plan and what goes with it, a folder in which it is begun, the bytes of its output)."""
+    folder = tmp_path_factory.mktemp("small")
+    what = opus.plan(vocabulary, partition_bytes=40_000)
+    running._begin(stages.Work(str(folder / "begun")), *what)
+    running.prepare(what[0], str(folder / "out"), *what[1:], progress=False)
+    return what, folder / "begun", tree(folder / "out")
+
+
+def test_killed_again_and_again(small, tmp_path, tree):
+    _, begun, wanted = small
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(begun), str(tmp_path / "out"), "60"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 5, done.stdout
+    assert tree(tmp_path / "out") == wanted
+
+
+def test_several_processes_make_the_same(small, tmp_path, tree):
+    what, begun, wanted = small
+    shutil.copytree(begun, tmp_path / "out")
+    work = stages.Work(str(tmp_path / "out"))
+    running._run_stage(work, "split", running._Beam(2, None, ()), progress=False)
+    assert all(work.mark("split", of, n).exists() for of, n in work.units("split"))
+    running.prepare(what[0], str(tmp_path / "out"), *what[1:], progress=False)
+    assert tree(tmp_path / "out") == wanted
+
+
+def test_a_folder_goes_on_with_what_it_was_begun_with(small, opus, tmp_path):
+    (plan, tests, tokenizer), begun, _ = small
+    shutil.copytree(begun, tmp_path / "out")
+    for change in ({"seed": 1}, {"rules": {"max_characters": 5, "max_ratio": 2.0}}):
+        with pytest.raises(ValueError, match=f"out was begun with other {next(iter(change))}; repeat the call"):
+            running.prepare(dataclasses.replace(plan, **change), str(tmp_path / "out"), tests, tokenizer)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").touch()
+    with pytest.raises(ValueError, match="mine holds thesis.txt and no unfinished preparation"):
+        running.prepare(plan, str(tmp_path / "mine"), tests, tokenizer)
+    with stages.disk.open_alone(tmp_path / "out/work/lock"), pytest.raises(BlockingIOError, match="another process"):
+        running.prepare(plan, str(tmp_path / "out"), tests, tokenizer)
+
+
+def test_a_disk_too_small_is_an_error_before_anything_is_read(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("", (), {"free": 1000}))
+    with pytest.raises(OSError, match="out has 1,000 bytes free; .* bytes of text take about"):
+        running.prepare(small[0][0], str(tmp_path / "out"), *small[0][1:])
