@@ -107,6 +107,38 @@ def test_unreadable_files_are_named(tmp_path):
             pairs(PairFile(LineFile(str(tmp_path / name))))
 
 
+def test_files_made_to_fill_a_memory_are_refused(tmp_path):
+    """Whatever a line's length or an archive's, no more than LONGEST_LINE of it is held."""
+    (tmp_path / "long").write_bytes(b"a\n" + b"x" * (2**24 + 1))
+    with pytest.raises(CorpusError, match="long, line 2: longer than 16,777,216 bytes"):
+        list(LineFile(str(tmp_path / "long")).lines())
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress((b"x" * 2**20 + b"\n") * 40))
+    with pytest.raises(CorpusError, match=r"bomb\.gz: more than 200 times its packed size \(by line 1[67]\)"):
+        list(LineFile(str(tmp_path / "bomb.gz")).lines())
+    path = make_zip(tmp_path / "bomb.zip", {"C.de-en.de": "x" * 2**25, "C.de-en.en": "x\n"})
+    with pytest.raises(CorpusError, match=r"bomb\.zip:C\.de-en\.de: more than 200 times .*\(its directory says\)"):
+        opus_members(path, ("de", "en"))
+    # A directory that lies about the size: no more is read than it tells of, and the checksum is another one.
+    data = bytearray((tmp_path / "bomb.zip").read_bytes())
+    size = data.index(b"PK\x01\x02") + 24
+    data[size : size + 4] = (100).to_bytes(4, "little")
+    (tmp_path / "bomb.zip").write_bytes(data)
+    with pytest.raises(CorpusError, match=r"bomb\.zip:C\.de-en\.de: damaged"):
+        pairs(opus_members(path, ("de", "en")))
+
+
+def test_a_draft_in_the_cache_is_not_written_through_a_link(tmp_path):
+    """In a folder that others may write to, a name that can be guessed may be a link to something of ours."""
+    path = make_zip(tmp_path / "a.zip", {"C.de-en.de": "eins\n", "C.de-en.en": "one\n"})
+    member, cache = opus_members(path, ("de", "en")).source, tmp_path / "cache"
+    target = extracted(member, str(cache)).path
+    os.remove(target)
+    (tmp_path / "mine").write_text("mine")
+    os.symlink(tmp_path / "mine", f"{target}.{os.getpid()}")
+    assert list(extracted(member, str(cache)).lines()) == [b"eins"]
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
 def test_patterns_expand_in_order(tmp_path):
     for name in ("b.tsv", "a.tsv", "c[1].tsv"):
         (tmp_path / name).touch()

@@ -76,12 +76,16 @@ class LineFile:
         number = size = 0
         try:
             with contextlib.ExitStack() as stack:
-                file, most = self._open(stack)
+                file, most = self._open(stack), self.most()
                 for line in iter(functools.partial(file.readline, LONGEST_LINE + 1), b""):
                     number += 1
                     size += len(line)
-                    if size > most or len(line) > LONGEST_LINE:
-                        raise CorpusError(self._too_much(number, size > most))
+                    if size > most:
+                        raise CorpusError(self.too_much(f"by line {number:,}"))
+                    if len(line) > LONGEST_LINE:
+                        raise CorpusError(
+                            f"{self}, line {number:,}: longer than {LONGEST_LINE:,} bytes; wanted text in lines"
+                        )
                     yield line.removesuffix(b"\n").replace(b"\r", b"").removeprefix(_BOM)
         except FileNotFoundError:
             raise CorpusError(f"{self}: no such corpus file; correct the path where the task is registered") from None
@@ -92,28 +96,28 @@ class LineFile:
         except OSError as error:
             raise CorpusError(f"{self}: can't be read: {error.strerror or error}") from error
 
-    def _open(self, stack: contextlib.ExitStack) -> tuple[io.BufferedIOBase, float]:
-        """(the unpacked bytes, how many of them are believable)."""
+    def _open(self, stack: contextlib.ExitStack) -> io.BufferedIOBase:
         if self.member is not None:
             archive = stack.enter_context(zipfile.ZipFile(self.path))
-            packed = archive.getinfo(self.member).compress_size
             # Its own readline is a loop in Python as soon as it is given a limit.
-            file = io.BufferedReader(stack.enter_context(archive.open(self.member)))
-        elif self.path.endswith(".gz"):
-            packed = os.path.getsize(self.path)
-            file = stack.enter_context(gzip.open(self.path, "rb"))
-        else:
-            return stack.enter_context(open(self.path, "rb")), math.inf
-        # A few repeated lines may well pack better than that.
-        return file, max(MOST_UNPACKED * packed, LONGEST_LINE)
+            return io.BufferedReader(stack.enter_context(archive.open(self.member)))
+        if self.path.endswith(".gz"):
+            return stack.enter_context(gzip.open(self.path, "rb"))
+        return stack.enter_context(open(self.path, "rb"))
 
-    def _too_much(self, number: int, unpacked: bool) -> str:
-        if unpacked:
-            return (
-                f"{self}: more than {MOST_UNPACKED} times its packed size by line {number:,}, which text is not; "
-                "it may be a decompression bomb. Unpack it yourself if you trust it"
-            )
-        return f"{self}, line {number:,}: longer than {LONGEST_LINE:,} bytes; wanted lines of text, each of them short"
+    def most(self) -> float:
+        """How many unpacked bytes are believable: MOST_UNPACKED times the packed ones, or a few repeated lines."""
+        if self.member is not None:
+            with zipfile.ZipFile(self.path) as archive:
+                return max(MOST_UNPACKED * archive.getinfo(self.member).compress_size, LONGEST_LINE)
+        return max(MOST_UNPACKED * os.path.getsize(self.path), LONGEST_LINE) if self.path.endswith(".gz") else math.inf
+
+    def too_much(self, where: str) -> str:
+        """The message about a file that unpacks to more than ``most``."""
+        return (
+            f"{self}: more than {MOST_UNPACKED} times its packed size ({where}), which text is not; it may be a "
+            "decompression bomb. Unpack it yourself if you trust it"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +248,10 @@ def opus_members(path: str, codes: tuple[str, str]) -> PairFile:
                 f"{path}: wanted one member named <Corpus>.{codes[0]}-{codes[1]}.{code}, found {len(matches)}; the "
                 f"archive holds {listing or 'nothing'}. Give OPUS's own codes by `codes`"
             )
-        found.append(LineFile(path, matches[0]))
+        file = LineFile(path, matches[0])
+        if file.size() > file.most():
+            raise CorpusError(file.too_much("its directory says"))
+        found.append(file)
     return PairFile(*found)
 
 
