@@ -2,9 +2,9 @@
 them, `cc_en_fr`.
 
 What is mixed comes from the table `common_crawl_108.tsv` (languages, amounts, file patterns); its header says where
-they come from. The files lie under the gin setting `common_crawl.data_root`, prepared beforehand (cleaned, split into
-sentences, shuffled): one document a line, its sentences separated by tabs, plain or `.gz`. Importing this module
-opens none of them. An example is
+they come from. The files lie under the gin setting `common_crawl.data_root`, as vmsst_jax.prepare makes them (cleaned,
+split into sentences, shuffled): one document a line, its sentences separated by tabs, plain or `.gz`. Importing this
+module opens none of them. An example is
 
     {"text": str (one sentence a line), "lang": str, "document_id": int64 (a hash of language and text)}
 """

@@ -4,7 +4,7 @@
 language.
 
 What is mixed comes from the table `opus_92.tsv` (languages, pivots, amounts, corpora, file patterns); its header says
-what in it is certain. The files lie under the gin setting `opus.data_root`, prepared beforehand (cleaned,
+what in it is certain. The files lie under the gin setting `opus.data_root`, as vmsst_jax.prepare makes them (cleaned,
 de-duplicated, test sentences removed, shuffled): tab-separated, the pivot text first, the other language second.
 Importing this module opens none of them.
 

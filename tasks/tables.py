@@ -49,7 +49,7 @@ def under_root(root: str | None, pattern: str, setting: str) -> str:
     if not root:
         raise CorpusError(
             f"no data root: bind {setting} to the folder that holds the prepared corpora, such as "
-            f"--gin.{setting}='\"/data\"'; downloading and preparing them is not part of this task"
+            f"--gin.{setting}='\"/data\"'; vmsst_jax.prepare makes it"
         )
     root = os.path.expanduser(root)
     if not os.path.isdir(root):
@@ -57,7 +57,7 @@ def under_root(root: str | None, pattern: str, setting: str) -> str:
     path = os.path.join(root, pattern)
     if not glob.glob(path):
         raise CorpusError(
-            f"{path}: no such file under {setting}; put the prepared corpus there (downloading and preparing it is not "
-            "part of this task) or register a table without it"
+            f"{path}: no such file under {setting}; put the prepared corpus there (vmsst_jax.prepare makes it) or "
+            "register a table without it"
         )
     return path

@@ -59,7 +59,13 @@ def test_flag_types():
 
 @pytest.mark.parametrize(
     ("name", "flag"),
-    [("embed", "checkpoint"), ("search", "checkpoint"), ("evaluate", "checkpoint"), ("experiment", "only")],
+    [
+        ("embed", "checkpoint"),
+        ("search", "checkpoint"),
+        ("evaluate", "checkpoint"),
+        ("experiment", "only"),
+        ("prepare", "opus"),
+    ],
 )
 def test_help_loads_nothing_heavy(name, flag):
     program = f"""
@@ -68,7 +74,7 @@ from vmsst_jax import {name}
 try:
     {name}.main(["--help"])
 finally:
-    assert not {{"jax", "flax", "tensorflow", "orbax"}} & set(sys.modules), "heavy import"
+    assert not {{"jax", "flax", "tensorflow", "orbax", "apache_beam"}} & set(sys.modules), "heavy import"
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode == 0 and f"--{flag}" in shown.stdout, shown.stderr

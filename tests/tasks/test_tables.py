@@ -72,13 +72,15 @@ def test_documents_are_read_below_the_root(tmp_path, common_crawl, gin_bindings,
 
 @pytest.mark.parametrize(("name", "setting"), [("opus_92", "opus"), ("cc_108", "common_crawl")])
 def test_missing_roots_and_files_are_named(tmp_path, opus, common_crawl, gin_bindings, read, name, setting):
-    with pytest.raises(ValueError, match=f"bind {setting}.data_root .* not part of this task"):
+    with pytest.raises(ValueError, match=f"bind {setting}.data_root .* vmsst_jax.prepare makes it"):
         read(name)
     gin_bindings(f'{setting}.data_root = "{tmp_path}/none"')
     with pytest.raises(ValueError, match=f"{setting}.data_root = .*none' is no folder"):
         read(name)
     gin_bindings(f'{setting}.data_root = "{tmp_path}"')
-    with pytest.raises(ValueError, match=rf"{name}/\S*af/\S*: no such file under {setting}.data_root; .* not part"):
+    with pytest.raises(
+        ValueError, match=rf"{name}/\S*af/\S*: no such file under {setting}.data_root; .*vmsst_jax.prepare makes it"
+    ):
         read(name)
 
 

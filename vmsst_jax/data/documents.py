@@ -111,7 +111,9 @@ class DocumentSet:
             return None
         try:
             names = json.loads(self._listing.read_text("utf-8"))
-            whole = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+            whole = (
+                isinstance(names, list) and names and all(isinstance(name, str) and "/" not in name for name in names)
+            )
         except ValueError:
             whole = False
         if not whole:

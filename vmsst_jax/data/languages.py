@@ -19,8 +19,8 @@ class Languages:
         """Makes the table in the order of `codes`.
 
         Raises:
-          ValueError: no codes, a code twice, or one that is empty, has white space around it or is no string; or
-            `codes` is one string (its letters would become languages) or no sequence.
+          ValueError: no codes, a code twice, or one that is empty, has white space around it, could be part of a path, or
+            is no string; or `codes` is one string (its letters would become languages) or no sequence.
         """
         if isinstance(codes, str) or not isinstance(codes, Iterable):
             what = "one string" if isinstance(codes, str) else f"a {type(codes).__name__}"
@@ -33,6 +33,11 @@ class Languages:
                 raise ValueError(f"language codes are strings, found {code!r} of type {type(code).__name__}")
             if not code or code != code.strip():
                 raise ValueError(f"language code {code!r} is empty or has white space around it")
+            # Codes come from corpora and checkpoints and are used in file names.
+            if not code.isprintable() or code.startswith(".") or set(code) & set("/\\"):
+                raise ValueError(
+                    f"language code {code!r} could be part of a path; wanted letters and digits, as in pt_BR"
+                )
         self._ids = {code: i for i, code in enumerate(self._codes)}
         if len(self._ids) != len(self._codes):
             twice = sorted({code for code in self._codes if self._codes.count(code) > 1})

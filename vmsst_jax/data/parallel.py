@@ -112,7 +112,7 @@ class ParallelText:
             lengths = self._sampled_lengths(tokenizer) if self.widths is None else None
         else:
             caches, rates = self.caches(tokenizer, languages)
-            lengths = np.concatenate([c.lengths for c in caches])
+            lengths = np.concatenate([c.lengths for c in caches]) if self.widths is None else None
         widths = self.widths
         if widths is None:
             widths = batching.plan_widths(lengths, self.batch_size, self.groups, self.max_length)
@@ -161,7 +161,7 @@ class ParallelText:
             rates = json.loads(self._listing.read_text("utf-8"))
             for name, rate in rates.items():
                 checks.positive(name, rate)
-            whole = bool(rates)
+            whole = bool(rates) and not any("/" in name for name in rates)
         except (ValueError, AttributeError):
             whole = False
         if not whole:

@@ -220,7 +220,8 @@ class Shelf:
         for path in sorted(folder.glob("*.keys.npy")):
             vectors = path.with_name(path.name.replace(".keys.npy", ".npy"))
             try:
-                keys, rows = np.load(path), len(np.load(vectors, mmap_mode="r"))
+                keys = np.load(path, allow_pickle=False)
+                rows = len(np.load(vectors, mmap_mode="r", allow_pickle=False))
             except (OSError, ValueError, EOFError):  # damaged or half removed: its texts are embedded anew
                 continue
             if keys.dtype == KEY and keys.ndim == 1 and len(keys) == rows:
@@ -272,7 +273,7 @@ class Shelf:
     def _open(self, number: int) -> np.ndarray:
         segment = self.segments[number]
         # Copy on write: what a caller does to its array stays with the caller.
-        return np.load(segment, mmap_mode="c") if isinstance(segment, Path) else segment
+        return np.load(segment, mmap_mode="c", allow_pickle=False) if isinstance(segment, Path) else segment
 
     def _append(self, keys: np.ndarray, segment: Path | np.ndarray) -> None:
         self.keys = np.concatenate([self.keys, keys])

@@ -68,7 +68,7 @@ def embed(
     files = {home / f"{i:05d}.npy": span for i, span in enumerate(spans)}
     if not all(file.exists() for file in files):
         _embed_missing(records, encode, files, identity, progress)
-    shards = [np.load(file, mmap_mode="r") for file in files]
+    shards = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
     for (file, (start, stop)), shard in zip(files.items(), shards, strict=True):
         if shard.shape != (stop - start, shards[0].shape[-1]):
             raise ValueError(
@@ -127,4 +127,4 @@ def _where(records: Records, start: int, row: int) -> str:
 def _write(file: Path, vectors: np.ndarray) -> None:
     """Writes a shard whole or not at all, also when the process dies."""
     with disk.writing(file), disk.replacing(file, alone=True) as opened:
-        np.save(opened, vectors)
+        np.save(opened, vectors, allow_pickle=False)

@@ -42,7 +42,7 @@ def load(
         if not os.access(folder, os.W_OK):
             raise PermissionError(f"{folder} is not writable; say with --cache_dir where to keep the lines' vectors")
         embed_file(embedder, text, file, normalize=True, overwrite=True, progress=progress, skip_blank=True)
-        vectors = np.load(file, mmap_mode="r")
+        vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.shape != (text.rows, embedder.dim):
         raise ValueError(f"{file} holds {vectors.shape}, wanted {(text.rows, embedder.dim)}; remove it and start again")
     return vectors
@@ -51,7 +51,7 @@ def load(
 def _kept(file: Path) -> np.ndarray | None:
     """The vectors that are kept there; None without any, or where the file is cut off."""
     try:
-        return np.load(file, mmap_mode="r")
+        return np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         return None
     except (ValueError, EOFError) as error:
