@@ -11,7 +11,10 @@ from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.parallel import ParallelText
 from vmsst_jax.data.tokenizer import Tokenizer
 
-TABLE = "language\tpivot\tthousand_pairs\tcorpora\tfiles\nde\ten\t1\tX\tready/en-de/*.tsv*\nde\tes\t3\tX\tready/es-de/*.tsv*\n"
+TABLE = """language\tpivot\tthousand_pairs\tcorpora\tfiles
+de\ten\t1\tX\tready/en-de/*.tsv*
+de\tes\t3\tX\tready/es-de/*.tsv*
+"""
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ class Languages:
         """Makes the table in the order of `codes`.
 
         Raises:
-          ValueError: no codes, a code twice, or one that is empty, has white space around it, could be part of a path, or
-            is no string; or `codes` is one string (its letters would become languages) or no sequence.
+          ValueError: no codes, a code twice, or one that is empty, has white space around it, could be part of a path,
+            or is no string; or `codes` is one string (its letters would become languages) or no sequence.
         """
         if isinstance(codes, str) or not isinstance(codes, Iterable):
             what = "one string" if isinstance(codes, str) else f"a {type(codes).__name__}"
