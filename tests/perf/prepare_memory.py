@@ -5,8 +5,8 @@
 
 The corpus has OPUS's published form and is made of the translations in the installed packages (gettext) and, with
 --pairs, of tab-separated files, as often as it takes, each time with another number at the end. In every 500th pair a
-test sentence is planted in capitals: one of --tatoeba's, or of a hundred made up ones. Memory is that of the whole process
-tree, as resident sets, looked at ten times a second.
+test sentence is planted in capitals: one of --tatoeba's, or of a hundred made up ones. Memory is that of the whole
+process tree, as resident sets, looked at ten times a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import timing
 
 
 def pairs_at_hand(files: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """{language: (English, its translation) ...} of the catalogues and of ``files``, named en-LANGUAGE.tsv."""
+    """{language: [(English, translation)]} of the catalogues and of the last columns of ``files`` (en-LANGUAGE.tsv)."""
     from vmsst_jax import config
     from vmsst_jax.data import registered
 
@@ -41,12 +41,12 @@ def pairs_at_hand(files: list[str]) -> dict[str, list[tuple[str, str]]]:
     for file in files:
         language = pathlib.Path(file).stem.split("-")[1]
         rows = [line.split("\t") for line in pathlib.Path(file).read_text("utf-8").splitlines()]
-        found.setdefault(language, []).extend((row[0], row[1]) for row in rows if len(row) > 1)
+        found.setdefault(language, []).extend((row[-2], row[-1]) for row in rows if len(row) > 1)
     return found
 
 
 def make_corpus(root: pathlib.Path, pairs: dict, lines: int, tests: list[str]) -> int:
-    """Writes one archive a language, ``lines`` pairs in all, and the table; a fifth of the later lines are repetitions."""
+    """Writes one archive a language, ``lines`` pairs in all, and the table; a fifth of later lines are repetitions."""
     languages = sorted(pairs, key=lambda code: -len(pairs[code]))[:12]
     rows = ["language\tpivot\tthousand_pairs\tcorpora\tfiles"]
     total = 0
