@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from vmsst_jax import command
 
 NAME = "vmsst_jax.prepare"
+PAIRS_ONLY = ("max_characters", "max_ratio", "max_length")
+DOCUMENTS_ONLY = ("max_documents", "cleanings")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     _add_flags(flags)
     args = flags.parse_args(argv)
+    other = DOCUMENTS_ONLY if args.opus else PAIRS_ONLY
+    if useless := [f"--{name}" for name in other if getattr(args, name) is not None]:
+        flags.error(f"{', '.join(useless)} is for {'--cc_net' if args.opus else '--opus'}")
     if not args.list:
         for name in ("output", "test"):
             if not getattr(args, name):
@@ -41,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from vmsst_jax.preparation import running
 
-    options = {name: getattr(args, name) for name in planning.OPTIONS}
+    options = {name: value for name in planning.OPTIONS if (value := getattr(args, name)) is not None}
     plan, tests, tokenizer = planning.plan(args.opus or args.cc_net, rows, is_opus=bool(args.opus), **options)
     report = running.prepare(
         plan,
@@ -97,14 +102,13 @@ def _add_flags(flags: argparse.ArgumentParser) -> None:
     add("--missing", choices=("error", "skip"), default="error", help="sets without files or text (%(default)s)")
     add("--list", action="store_true", help="print where OPUS has the archives, and end")
     add("--seed", type=command.natural, default=0, metavar="N", help="of sample and order (%(default)s)")
-    add("--max_characters", type=command.positive, default=1000, metavar="N", help="longer pairs go (%(default)s)")
-    add("--max_ratio", type=float, default=6.0, metavar="R", help="of a pair's lengths, 10 added to both (%(default)s)")
+    add("--max_characters", type=command.positive, metavar="N", help="longer pairs go (1000)")
+    add("--max_ratio", type=float, metavar="R", help="of a pair's lengths, 10 added to both (6)")
     add("--max_documents", type=command.positive, metavar="N", help="of a language; without it all")
-    add("--max_length", type=command.positive, default=32, metavar="TOKENS", help="of a cached sentence (%(default)s)")
+    add("--max_length", type=command.positive, metavar="TOKENS", help="of a cached sentence (32)")
     add(
         "--cleanings",
         type=command.codes,
-        default=["5-128-2", "1-any-1"],
         metavar="A,B",
         help="a document cache for each: MIN_PIECES-MAX_PIECES-MIN_SENTENCES (5-128-2,1-any-1: what Documents and "
         "MaskedText read)",

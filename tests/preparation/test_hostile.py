@@ -118,8 +118,9 @@ def test_tables_that_lead_elsewhere(tmp_path, row, message):
         (["--languages=fr,zz"], "has no row of zz; it has en, fr, ru"),
         (["--languages=fr,ru"], "no row has both its languages among fr, ru; name the pivot"),
         (["--max_ratio=0.5"], "max_ratio is 0.5"),
-        (["--vocabulary=nowhere.model"], "no tokenizer in nowhere.model"),
+        (["--vocabulary=nowhere.model"], "there is no nowhere.model; wanted a SentencePiece model"),
         (["--test=nowhere.txt"], "nowhere.txt: no such corpus file"),
+        (["--vocabulary=."], "No checkpoint in "),
     ],
 )
 def test_flags_that_do_not_work(opus, tmp_path, flags, message):

@@ -79,6 +79,30 @@ def test_several_processes_make_the_same(small, tmp_path, tree):
     assert tree(tmp_path / "out") == wanted
 
 
+def test_another_runner_of_beam(small, tmp_path, tree):
+    what, _, wanted = small
+    with pytest.raises(ValueError, match="--runner=NoSuchRunner with .*: Unexpected pipeline runner"):
+        running.prepare(what[0], str(tmp_path / "out"), *what[1:], runner="NoSuchRunner", progress=False)
+    name = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+    running.prepare(what[0], str(tmp_path / "out"), *what[1:], runner=name, progress=False)
+    assert tree(tmp_path / "out") == wanted
+
+
+def test_a_unit_that_is_started_again_though_it_is_done_changes_nothing(small, tmp_path, tree):
+    """Its parts are gone by then."""
+    what, begun, _ = small
+    shutil.copytree(begun, tmp_path / "out")
+    work = stages.Work(str(tmp_path / "out"))
+    for stage in ("split", "merge"):
+        for of, n in work.units(stage):
+            stages.run(work, stage, of, n, lambda _: None)
+    of, before = what[0].sets[0], tree(tmp_path)
+    assert not list(work.place("split", of, 0).iterdir())
+    assert stages.merge(work, of, 0, lambda _: None) == work.counts("merge", of, 0)
+    assert stages.split(work, of, 0, lambda _: None)["records"] == work.counts("split", of, 0)["records"]
+    assert tree(tmp_path) == before
+
+
 def test_a_folder_goes_on_with_what_it_was_begun_with(small, opus, tmp_path):
     (plan, tests, tokenizer), begun, _ = small
     shutil.copytree(begun, tmp_path / "out")

@@ -106,7 +106,11 @@ def _name(name: str | None, of: Sequence[dict], is_part: bool) -> str:
 
 
 def load_vocabulary(path: str):
-    """A checkpoint's tokenizer, or that of a file or a folder in Hugging Face's form."""
+    """A checkpoint's tokenizer, or that of a file or a folder in Hugging Face's form; OSError or ValueError for neither."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"there is no {path}; wanted a SentencePiece model, a model folder in Hugging Face's form, or a checkpoint"
+        )
     if os.path.isdir(path) and not any(map(os.path.isfile, _tokenizer_files(path))):
         from vmsst_jax.training.encoder_start import checkpoint_tokenizer
 

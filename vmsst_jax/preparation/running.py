@@ -133,10 +133,15 @@ class _Beam:
             import apache_beam as beam
             from apache_beam.options.pipeline_options import PipelineOptions
 
-            options, runner = [*self._options, f"--runner={self.runner}"], None
             if local:
-                options, runner = [*self._options, f"--direct_num_workers={self._workers}"], self._local()
-            with beam.Pipeline(runner=runner, options=PipelineOptions(options)) as pipeline:
+                options = PipelineOptions([*self._options, f"--direct_num_workers={self._workers}"])
+                pipeline = beam.Pipeline(runner=self._local(), options=options)
+            else:
+                try:
+                    pipeline = beam.Pipeline(options=PipelineOptions([*self._options, f"--runner={self.runner}"]))
+                except (ValueError, ImportError, AttributeError) as error:
+                    raise ValueError(f"--runner={self.runner} with {self._options}: {error}") from error
+            with pipeline:
                 _ = pipeline | beam.Create(units) | beam.Reshuffle() | beam.Map(function)
         finally:
             if local:
