@@ -118,7 +118,7 @@ def _add_flags(flags: argparse.ArgumentParser) -> None:
         type=command.positive,
         default=64,
         metavar="MB",
-        help="text sorted at one time; a process needs about five times as much (%(default)s)",
+        help="text sorted at one time; a process needs about 100 MB and three times as much (%(default)s)",
     )
     add("--workers", type=command.positive, default=1, metavar="N", help="processes on this machine (%(default)s)")
     add(

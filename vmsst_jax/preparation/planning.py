@@ -106,7 +106,7 @@ def _name(name: str | None, of: Sequence[dict], is_part: bool) -> str:
 
 
 def load_vocabulary(path: str):
-    """A checkpoint's tokenizer, or that of a file or a folder in Hugging Face's form; OSError or ValueError for neither."""
+    """A checkpoint's tokenizer, or that of a file or folder in Hugging Face's form; OSError or ValueError if none."""
     if not os.path.exists(path):
         raise FileNotFoundError(
             f"there is no {path}; wanted a SentencePiece model, a model folder in Hugging Face's form, or a checkpoint"
