@@ -2,6 +2,7 @@
 knows nothing but tensors (tests/interop/test_torch_file.py)."""
 
 import ast
+import functools
 import pathlib
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -11,19 +12,21 @@ MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "she
 UNPICKLER = "vmsst_jax/interop/torch_file.py"
 
 
-def calls(tree):
-    """(line, dotted name, keywords) of every call."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield node.lineno, ast.unparse(node.func), {k.arg: ast.unparse(k.value) for k in node.keywords}
+@functools.cache
+def nodes():
+    """[(path below the root, node of its syntax tree)] of all files."""
+    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text("utf-8")) for path in FILES}
+    return [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
 
 
 def found(test):
+    """["path:line name"] of the calls that ``test(dotted name, keywords)`` is true of."""
+    calls = [(path, node) for path, node in nodes() if isinstance(node, ast.Call)]
+    named = ((path, node, ast.unparse(node.func)) for path, node in calls)
     return [
-        f"{path.relative_to(ROOT)}:{line} {name}"
-        for path in FILES
-        for line, name, keywords in calls(ast.parse(path.read_text("utf-8")))
-        if test(name, keywords)
+        f"{path}:{node.lineno} {name}"
+        for path, node, name in named
+        if test(name, {k.arg: ast.unparse(k.value) for k in node.keywords})
     ]
 
 
@@ -37,12 +40,11 @@ def test_arrays_are_read_without_pickles():
 
 def test_pickles_are_read_in_one_place():
     imported = set()
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if MODULES & {name.split(".")[0] for name in names}:
-                imported.add(path.relative_to(ROOT).as_posix())
+    for path, node in nodes():
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if MODULES & {name.split(".")[0] for name in names}:
+            imported.add(path)
     assert imported == {UNPICKLER}
     assert found(lambda name, _: name in ("pickle.load", "pickle.loads", "torch.load", "eval", "exec")) == []
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax.data.document_cache import DocumentCache
+from vmsst_jax.data.documents import Documents, MaskedText
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
 from vmsst_jax.preparation import documents, planning, running
@@ -106,6 +107,19 @@ def test_caches_hold_what_is_written_for_both_readers(prepared):
         pieces, *_ = tokenizer.encode_flat(first, 1000)
         assert cache.text(0).tolist() == [piece for piece in pieces.tolist() if piece != tokenizer.eos_id]
         assert len(np.unique(cache.document_ids(np.arange(101)))) == 101
+
+
+def test_training_streams_open_the_caches(prepared):
+    """As ccp_xlmr.gin names them, without a task that is registered."""
+    folder, _, tokenizer = prepared
+    languages, cache = Languages(["de", "en", "fr"]), str(folder / "tokens")
+    for data in (
+        Documents("web", groups=2, pairs=4, cache=cache),
+        MaskedText("web", batch_size=3, length=20, cache=cache),
+    ):
+        data.check(languages)
+        batch, _ = data.open(tokenizer, languages, seed=0).next()
+        assert set(batch["lang"].ravel().tolist()) <= {0, 1}
 
 
 def test_limits_and_wrong_flags(tmp_path):

@@ -127,4 +127,4 @@ def _where(records: Records, start: int, row: int) -> str:
 def _write(file: Path, vectors: np.ndarray) -> None:
     """Writes a shard whole or not at all, also when the process dies."""
     with disk.writing(file), disk.replacing(file, alone=True) as opened:
-        np.save(opened, vectors, allow_pickle=False)
+        np.save(opened, vectors)
