@@ -77,6 +77,20 @@ def test_damage_inside_an_archive_leaves_the_others_done(prepared, tmp_path, mak
     assert not list((tmp_path / "out").rglob(".*.partial-*"))
 
 
+def test_a_source_that_was_fetched_again_is_all_that_is_done_again(prepared, tmp_path, capsys):
+    with pytest.raises(ValueError, match="the files don't belong together"):
+        prepared(GOOD | {"X.en-fr.en": "one\n"})
+    mark = tmp_path / "out/work/split/en-de/00000.json"
+    written = mark.stat().st_mtime_ns
+    with pytest.raises(ValueError, match=r"en-fr: of 1 source\(s\) nothing is left"):
+        prepared({"X.en-fr.en": "same\n", "X.en-fr.fr": "same\n"})
+    assert mark.stat().st_mtime_ns == written and (tmp_path / "out/t/en-de").is_dir()
+    prepared(GOOD)
+    out, err = capsys.readouterr()
+    assert err.count("en-fr: its sources have changed, it is begun anew") == 2 and "3 kept" in out
+    assert len((tmp_path / "out/t/en-fr/00000.tsv").read_text().splitlines()) == 2
+
+
 def test_a_gzip_bomb_among_documents(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/en_head_0000.json.gz").write_bytes(gzip.compress((b" " * 2**18 + b"\n") * 2**8))
@@ -149,7 +163,9 @@ def test_links_are_replaced_and_never_written_through(opus, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/keep").write_text("mine")
     plan, tests, _ = opus.plan(languages=["en", "fr"], name="part")
-    running._begin(stages.Work(str(tmp_path / "out")), plan, tests, None)
+    work = stages.Work(str(tmp_path / "out"))
+    running._make_folder(work)
+    running._begin(work, plan, tests, None)
     (tmp_path / "out/mini").mkdir()
     os.symlink(tmp_path / "elsewhere", tmp_path / "out/mini/en-fr")
     os.symlink(tmp_path / "elsewhere/keep", tmp_path / "out/report.tsv")

@@ -49,12 +49,19 @@ KILLED = textwrap.dedent("""
 """)
 
 
+def begin(folder, plan, tests, tokenizer=None):
+    """A preparation as it is left by a kill before its first unit."""
+    work = stages.Work(str(folder))
+    running._make_folder(work)
+    running._begin(work, plan, tests, tokenizer)
+
+
 @pytest.fixture(scope="module")
 def small(opus, vocabulary, tmp_path_factory, tree):
     """(plan and what goes with it, a folder in which it is begun, the bytes of its output)."""
     folder = tmp_path_factory.mktemp("small")
     what = opus.plan(vocabulary, partition_bytes=40_000)
-    running._begin(stages.Work(str(folder / "begun")), *what)
+    begin(folder / "begun", *what)
     running.prepare(what[0], str(folder / "out"), *what[1:], progress=False)
     return what, folder / "begun", tree(folder / "out")
 

@@ -98,7 +98,7 @@ class Plan:
 
     def task(self, of: Set) -> str:
         """The seqio task that the set is."""
-        return f"{self.name}_{of.name.replace('-', '_')}"
+        return "_".join((self.name, *of.languages))
 
     def to_json(self) -> bytes:
         return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()

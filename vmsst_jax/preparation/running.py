@@ -22,7 +22,7 @@ from vmsst_jax.data import tokenizers
 from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.preparation import report, stages
 from vmsst_jax.preparation.cleaning import TestSentences
-from vmsst_jax.preparation.plan import Plan
+from vmsst_jax.preparation.plan import Plan, Set
 from vmsst_jax.preparation.stages import KINDS, STAGES, Work
 
 ROOM = 2.5  # times the text of the input: the partitions, the text and its tokens
@@ -64,8 +64,9 @@ def prepare(
     work = Work(output)
     if done := report.finished(work.output, plan):
         return done
-    _begin(work, plan, tests, tokenizer)
+    _make_folder(work)
     with disk.open_alone(work.folder / "lock"):
+        _begin(work, plan, tests, tokenizer)
         for draft in [*work.output.rglob(".*.partial-*"), *work.output.rglob(".*.new")]:
             # Of killed calls, since nobody else is here.
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
@@ -84,36 +85,58 @@ def prepare(
     return made
 
 
+def _make_folder(work: Work) -> None:
+    """ValueError for an output folder that holds something else."""
+    strange = [p.name for p in work.output.iterdir() if p != work.folder] if work.output.is_dir() else []
+    if strange and not (work.folder / "plan.json").is_file():
+        raise ValueError(
+            f"{work.output} holds {', '.join(sorted(strange)[:3])} and no unfinished preparation; wanted an empty "
+            "folder or a new one"
+        )
+    with disk.writing(work.output):
+        work.folder.mkdir(parents=True, exist_ok=True)
+
+
 def _begin(work: Work, plan: Plan, tests: TestSentences, tokenizer) -> None:
-    """Makes the work folder, or checks that the one there is of this plan."""
+    """Writes the plan and what the units need into the work folder, or checks that the plan there is this one.
+
+    Sets whose sources have changed since, a damaged one that was fetched again, are begun anew.
+    """
     begun = work.folder / "plan.json"
     if begun.is_file():
         before, now = Plan.from_json(begun.read_bytes()).identity(), plan.identity()
-        if changed := sorted(key for key in now if before[key] != now[key]):
+        changed = sorted(key for key in now if before[key] != now[key])
+        if changed == ["sets"] and [s["folder"] for s in before["sets"]] == [s["folder"] for s in now["sets"]]:
+            for of, old, new in zip(plan.sets, before["sets"], now["sets"], strict=True):
+                if old != new:
+                    _forget(work, plan, of)
+        elif changed:
             raise ValueError(
                 f"{work.output} was begun with other {', '.join(changed)}; repeat the call as it was, or remove the "
                 "folder to begin anew"
             )
-    else:
-        strange = [p.name for p in work.output.iterdir() if p != work.folder] if work.output.is_dir() else []
-        if strange:
-            raise ValueError(
-                f"{work.output} holds {', '.join(sorted(strange)[:3])} and no unfinished preparation; wanted an empty "
-                "folder or a new one"
-            )
+    needed, free = int(ROOM * sum(of.size for of in plan.sets)), shutil.disk_usage(work.output).free
+    if not begun.is_file() and needed > free:
+        raise OSError(
+            f"{work.output} has {free:,} bytes free; {needed / ROOM:,.0f} bytes of text take about {needed:,}"
+        )
     with disk.writing(work.output):
-        work.folder.mkdir(parents=True, exist_ok=True)
-        needed, free = int(ROOM * sum(of.size for of in plan.sets)), shutil.disk_usage(work.output).free
-        if not begun.is_file() and needed > free:
-            raise OSError(
-                f"{work.output} has {free:,} bytes free; {needed / ROOM:,.0f} bytes of text take about {needed:,}"
-            )
         with disk.replacing(work.folder / "tests.npy") as file:
             np.save(file, tests.array, allow_pickle=False)
         if tokenizer is not None:
             record = json.dumps(tokenizers.to_record(tokenizer))
             disk.write_atomically(work.folder / "tokenizer.json", record.encode())
         disk.write_atomically(begun, plan.to_json())
+
+
+def _forget(work: Work, plan: Plan, of: Set) -> None:
+    """Removes all that was made of a set."""
+    print(f"{of.name}: its sources have changed, it is begun anew", file=sys.stderr, flush=True)
+    made = [work.folder / stage / of.name for stage in STAGES]
+    made += [work.output / of.folder, *(KINDS[plan.kind].caches(work.tokens, plan, of) if plan.tokens else ())]
+    for folder in made:
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 class _Beam:
