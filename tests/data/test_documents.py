@@ -119,7 +119,7 @@ def test_another_mixture_is_refused(mixture, tokenizer, languages, tmp_path):
     assert len(data.open(tokenizer, languages, 0).corpus) == 90
 
 
-@pytest.mark.parametrize("contents", ["", "{", "[]", "{}", "3", "[3]"])
+@pytest.mark.parametrize("contents", ['["../../first"]', "", "{", "[]", "{}", "3", "[3]"])
 def test_a_damaged_listing_is_an_error(mixture, tokenizer, languages, tmp_path, contents):
     (tmp_path / "both-train-5-60-2.json").write_text(contents)
     with pytest.raises(ValueError, match="both-train-5-60-2.json is damaged; wanted the names of tasks"):

@@ -100,7 +100,7 @@ def test_changed_rates_are_refused(mixture, tokenizer, languages, tmp_path):
     assert text.open(tokenizer, languages, 0).pairs == 90
 
 
-@pytest.mark.parametrize("contents", ["", "{", "[]", "{}", "3", '{"first": "often"}'])
+@pytest.mark.parametrize("contents", ['{"../../first": 1.0}', "", "{", "[]", "{}", "3", '{"first": "often"}'])
 def test_a_damaged_listing_is_an_error(mixture, tokenizer, languages, tmp_path, contents):
     (tmp_path / "both-train.json").write_text(contents)
     with pytest.raises(ValueError, match="both-train.json is damaged; wanted the rates"):
