@@ -18,13 +18,14 @@ FLOORS = [
     {"models", "objectives"},
     {"training"},
     {"conversion"},
-    {"retrieval"},
+    {"retrieval", "words"},
     {"translation"},
     {"benchmarks"},
     {"experiments"},
     {"config", "tasks"},  # config registers parts of every floor; tasks are loaded by name
     {"preparation"},  # reads the tables of the tasks that it prepares
-    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine", "translate", "experiment"},
+    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine", "translate", "experiment"}
+    | {"word_mapping"},
     {"prepare"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from vmsst_jax.retrieval.rotation import RotationSettings
 
     output = calibration.check_output(args.output, args.overwrite)
-    files, steps = pairs_of_names(args.samples, "--samples"), calibration.check_steps(args.steps)
+    files, steps = command.named_files(args.samples, "--samples"), calibration.check_steps(args.steps)
     calibration_fit.check_languages(list(files), steps, args.pivot)
     pairs = None
     if args.picture:
@@ -118,19 +118,6 @@ def parse(argv: Sequence[str] | None):
     if (args.picture is None) != (args.pairs is None):
         raise ValueError("--picture and --pairs go together: the picture shows the sentences of the pairs")
     return args
-
-
-def pairs_of_names(entries: Sequence[str], flag: str) -> dict[str, str]:
-    """{code: file} from "code=file" entries; ValueError for anything else, or a code given twice."""
-    found: dict[str, str] = {}
-    for entry in entries:
-        code, equals, path = entry.partition("=")
-        if not (code and equals and path):
-            raise ValueError(f"{flag} has {entry!r}; wanted CODE=FILE, as in de=german.txt,en=english.txt")
-        if code in found:
-            raise ValueError(f"{flag} names {code} twice, {found[code]} and {path}; put its sentences into one file")
-        found[code] = path
-    return found
 
 
 def picture_pairs(entry: str, others: Sequence[str]) -> tuple[str, str]:

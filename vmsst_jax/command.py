@@ -10,6 +10,9 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+# Flags of what embeds, one of which is given.
+SOURCES = ("checkpoint", "sentence_transformers", "word_mapping", "vectors", "embedder")
+
 
 def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None = None) -> None:
     """Runs ``main(argv)`` and ends the process the way a shell user expects.
@@ -92,6 +95,9 @@ def add_model_flags(flags: argparse.ArgumentParser, required: bool = True) -> No
         "--sentence_transformers", metavar="NAME", help="a model that the library sentence-transformers is to run"
     )
     source.add_argument(
+        "--word_mapping", metavar="FILE.npz", help="the mean of mapped words; what vmsst_jax.word_mapping map wrote"
+    )
+    source.add_argument(
         "--vectors",
         type=codes,
         metavar="A.npy,B.npy",
@@ -101,6 +107,9 @@ def add_model_flags(flags: argparse.ArgumentParser, required: bool = True) -> No
         "--embedder",
         metavar="MODULE:FUNCTION",
         help="a Python function of yours: called with a list of strings, it returns numbers [n, D]",
+    )
+    flags.add_argument(
+        "--idf", action="store_const", const=True, help="weigh a mapping's words by inverse document frequency"
     )
     flags.add_argument(
         "--trained_languages",
@@ -144,6 +153,11 @@ def add_embedding_flags(flags: argparse.ArgumentParser) -> None:
     flags.add_argument("--tower", choices=("query", "passage"), help="which encoder of a model that has two (DPR)")
 
 
+def source_of(args: argparse.Namespace) -> str | list[str] | None:
+    """The value of that of ``SOURCES`` which is given; None if none is."""
+    return next((value for name in SOURCES if (value := getattr(args, name))), None)
+
+
 def add_calibration_flags(flags: argparse.ArgumentParser) -> None:
     """--calibration and --calibration_steps, for ``retrieval.calibration.applied``."""
     flags.add_argument("--calibration", metavar="FILE", help="what vmsst_jax.calibrate wrote for this model")
@@ -162,8 +176,8 @@ def embedding_flags(args: argparse.Namespace) -> dict:
 
 def model_options(args: argparse.Namespace) -> dict:
     """What ``add_model_flags`` read, as options of ``retrieval.embedders.load``."""
-    sources = ("checkpoint", "sentence_transformers", "vectors", "embedder", "trained_languages")
-    given = {name: getattr(args, name) for name in (*sources, "step", "max_length", "batch_size")}
+    sources = (*SOURCES, "trained_languages")
+    given = {name: getattr(args, name) for name in (*sources, "idf", "step", "max_length", "batch_size")}
     # Caches of vectors are for every source; converted models only come from checkpoints.
     return given | embedding_flags(args) | ({"cache_dir": args.cache_dir} if args.checkpoint is not None else {})
 
@@ -171,6 +185,19 @@ def model_options(args: argparse.Namespace) -> dict:
 def codes(text: str) -> list[str]:
     """Language codes between commas, for ``type=``."""
     return [code.strip() for code in text.split(",") if code.strip()]
+
+
+def named_files(entries: Sequence[str], flag: str) -> dict[str, str]:
+    """{code: file} from "code=file" entries; ValueError for anything else, or a code given twice."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        code, equals, path = entry.partition("=")
+        if not (code and equals and path):
+            raise ValueError(f"{flag} has {entry!r}; wanted CODE=FILE, as in de=german.txt,en=english.txt")
+        if code in found:
+            raise ValueError(f"{flag} names {code} twice, {found[code]} and {path}; put them into one file")
+        found[code] = path
+    return found
 
 
 def natural(text: str) -> int:

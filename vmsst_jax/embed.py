@@ -25,14 +25,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument("--normalize", action="store_true", help="store vectors of length 1")
     flags.add_argument("--overwrite", action="store_true", help="replace an existing output")
     command.add_calibration_flags(flags)
-    flags.add_argument("--language", metavar="CODE", help="of the input, for the calibration")
+    flags.add_argument("--language", metavar="CODE", help="of the input, for a calibration or word mapping")
     args = flags.parse_args(argv)
 
     from vmsst_jax import runtime
     from vmsst_jax.retrieval import calibration, embedders, store
 
     store.check_output(args.output, args.input, args.overwrite)
-    calibration.check(args.calibration, args.calibration_steps, {"--language": args.language})
+    calibration.check(args.calibration, args.calibration_steps, {"--language": args.language}, args.word_mapping)
     text = store.scan(args.input)
     runtime.start()
     model = embedders.load(**command.model_options(args))

@@ -83,7 +83,7 @@ def option(text: str) -> tuple[str, object]:
 
 def _check(flags: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Ends with a message where flags don't make one of the commands above."""
-    source = args.checkpoint or args.sentence_transformers or args.vectors or args.embedder
+    source = command.source_of(args)
     if args.gin_file:
         given = [name for name, value in vars(args).items() if value != flags.get_default(name)]
         if others := [f"--{name}" for name in given if not name.startswith("gin_")]:
@@ -92,7 +92,7 @@ def _check(flags: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         if not args.data_dir:
             flags.error("the following arguments are required: --data_dir")
         if not source and not args.write_texts:
-            flags.error("one of --checkpoint, --sentence_transformers, --vectors, --embedder is required")
+            flags.error(f"one of {', '.join(f'--{name}' for name in command.SOURCES)} is required")
         if len(args.benchmark) > 1 and not (args.output or args.write_texts):
             flags.error("the following arguments are required with several benchmarks: --output")
     elif not (args.compare and args.output):
@@ -135,7 +135,7 @@ def _grid_of_flags(args: argparse.Namespace) -> None:
 
     from vmsst_jax.benchmarks import grid, suite
 
-    name = args.checkpoint or args.sentence_transformers or args.embedder or args.vectors[0]
+    name = args.vectors[0] if args.vectors else command.source_of(args)
     options = suite.share_out(args.benchmark, args.languages, args.option)
     settings = {
         "models": {Path(name).resolve().name: _model(args)},

@@ -7,6 +7,7 @@ is not ``nb``, Cantonese ``yue`` is not ``zh``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # ISO 639-1 = ISO 639-2/T and 639-3, then 639-2/B, then the individual languages that corpora mean by the macrolanguage.
 _CODES = """
@@ -40,3 +41,18 @@ def canonical(code: str) -> str:
     """
     language = re.split(r"[-_@.]", code.strip().lower())[0]
     return CANONICAL.get(language, language)
+
+
+def known_as(code: str, known: Iterable[str], owner: str, advice: str) -> str:
+    """The one of the codes ``known`` that is ``code`` or else means the same language.
+
+    Raises ValueError where none or several do: "``owner`` has no language ...; ``advice``".
+    """
+    known = list(known)
+    if code in known:
+        return code
+    alike = [other for other in known if canonical(other) == canonical(code)]
+    if len(alike) == 1:
+        return alike[0]
+    found = f"several that it may mean, {', '.join(alike)}" if alike else f"only {', '.join(known)}"
+    raise ValueError(f"{owner} has no language {code!r}, {found}; {advice}")

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     inputs = (args.source, args.target, args.source_vectors, args.target_vectors)
     mining_files.check_output(args.output, inputs, args.overwrite)
     languages = {f"--{side}_language": getattr(args, f"{side}_language") for side in ("source", "target")}
-    calibration.check(args.calibration, args.calibration_steps, languages)
+    calibration.check(args.calibration, args.calibration_steps, languages, args.word_mapping)
     runtime.start()
     source, target = _sides(args)
     about = mining_files.mine(
@@ -87,13 +87,13 @@ def _add_flags(flags: argparse.ArgumentParser) -> None:
         help="how neighbours are found (%(default)s); auto is approximate where exact search would be long",
     )
     command.add_calibration_flags(flags)
-    add("--source_language", metavar="CODE", help="of the source, for the calibration")
-    add("--target_language", metavar="CODE", help="of the target, for the calibration")
+    add("--source_language", metavar="CODE", help="of the source, for a calibration or word mapping")
+    add("--target_language", metavar="CODE", help="of the target, for a calibration or word mapping")
 
 
 def _check(flags: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Ends with a message where the flags don't say two sides."""
-    model = args.checkpoint or args.sentence_transformers or args.vectors or args.embedder
+    model = command.source_of(args)
     ready = args.source_vectors, args.target_vectors
     if any(ready) and not all(ready):
         flags.error("--source_vectors and --target_vectors go together")
@@ -102,7 +102,7 @@ def _check(flags: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if not any(ready) and not (args.source and args.target):
         flags.error("the following arguments are required: --source and --target, or vectors of both")
     if not any(ready) and not model:
-        flags.error("one of --checkpoint, --sentence_transformers, --vectors, --embedder is required")
+        flags.error(f"one of {', '.join(f'--{name}' for name in command.SOURCES)} is required")
 
 
 def _sides(args: argparse.Namespace):

@@ -22,8 +22,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags.add_argument("--top_k", type=command.positive, default=5, metavar="K", help="lines per query (%(default)s)")
     flags.add_argument("--query", help="answer this one and end")
     command.add_calibration_flags(flags)
-    flags.add_argument("--language", metavar="CODE", help="of the corpus, for the calibration")
-    flags.add_argument("--query_language", metavar="CODE", help="of the queries, for the calibration")
+    flags.add_argument("--language", metavar="CODE", help="of the corpus, for a calibration or word mapping")
+    flags.add_argument("--query_language", metavar="CODE", help="of the queries, for a calibration or word mapping")
     args = flags.parse_args(argv)
     if args.query is not None and not args.query.strip():
         raise ValueError("--query is empty; give a sentence")
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from vmsst_jax.retrieval import calibration, embedders, text_search
 
     languages = {"--language": args.language, "--query_language": args.query_language}
-    calibration.check(args.calibration, args.calibration_steps, languages)
+    calibration.check(args.calibration, args.calibration_steps, languages, args.word_mapping)
     runtime.start()
     model = embedders.load(**command.model_options(args))
     corpus, queries = (

@@ -164,7 +164,7 @@ def test_ready_vectors_that_do_not_fit(tmp_path):
 
 def test_one_source_and_its_own_options():
     for given, message in (
-        ({}, "wanted one of checkpoint, sentence_transformers, vectors, embedder, found none"),
+        ({}, "wanted one of checkpoint, sentence_transformers, word_mapping, vectors, embedder, found none"),
         ({"checkpoint": "a", "embedder": lengths}, "found checkpoint and embedder"),
         ({"embedder": lengths, "layer": 3}, "layer can't be set for embedder; what can: batch_size, prefix"),
         ({"vectors": ["a.npy"], "prefix": "q"}, "prefix can't be set for vectors"),

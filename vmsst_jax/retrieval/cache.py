@@ -22,7 +22,6 @@ import numpy as np
 import vmsst_jax
 from vmsst_jax import disk
 from vmsst_jax.retrieval.embedder import check_texts
-from vmsst_jax.retrieval.embedders import ReadyVectors
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.vector_checks import BadVector
@@ -56,8 +55,8 @@ def place(cache_dir: str | os.PathLike | None = None) -> Path:
 
 
 def cached(embedder, cache_dir: str | os.PathLike | None = None):
-    """``embedder`` behind a cache in ``place(cache_dir)``; ready vectors come back as they are."""
-    return embedder if isinstance(embedder, ReadyVectors) else Cached(embedder, place(cache_dir))
+    """``embedder`` behind a cache in ``place(cache_dir)``; one that needs none, as ready vectors, comes back itself."""
+    return Cached(embedder, place(cache_dir)) if getattr(embedder, "kept", True) else embedder
 
 
 class Cached:

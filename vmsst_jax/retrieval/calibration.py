@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from vmsst_jax import disk
-from vmsst_jax.language_codes import canonical
+from vmsst_jax.language_codes import known_as
 from vmsst_jax.retrieval.exact import normalize as normalize_rows
+from vmsst_jax.words import mapped
 
 STEPS = ("shift", "scale", "rotate")
 FORMAT = "vmsst_jax calibration 1"
@@ -76,13 +77,7 @@ class Calibration:
 
     def language(self, code: str) -> str:
         """The code under which a language was fitted, "de" for "deu" too. ValueError where none or several match."""
-        if code in self.languages:
-            return code
-        alike = [known for known in self.languages if canonical(known) == canonical(code)]
-        if len(alike) == 1:
-            return alike[0]
-        found = f"several that it may mean, {', '.join(alike)}" if alike else f"only {', '.join(self.languages)}"
-        raise ValueError(f"the calibration has no language {code!r}, {found}; fit it with a sample of {code}")
+        return known_as(code, self.languages, "the calibration", f"fit it with a sample of {code}")
 
     def apply(self, vectors: np.ndarray, language: str, steps: Sequence[str] | None = None) -> np.ndarray:
         """Calibrated vectors of one language: float32 [n, D] -> float32 [n, D], not of unit length.
@@ -309,7 +304,10 @@ def check_output(path: str | os.PathLike, overwrite: bool = False) -> Path:
 
 
 def check(
-    path: str | os.PathLike | None, steps: Sequence[str] | None = None, languages: dict[str, str | None] | None = None
+    path: str | os.PathLike | None,
+    steps: Sequence[str] | None = None,
+    languages: dict[str, str | None] | None = None,
+    word_mapping: str | os.PathLike | None = None,
 ) -> None:
     """What commands call before they load a model.
 
@@ -317,34 +315,42 @@ def check(
       path: the calibration's file, or None.
       steps: see ``Calibrated``.
       languages: {flag: its value}, those that have to say which language texts are in.
+      word_mapping: the file of a model that needs to know them too, or None.
 
-    Raises ValueError for a language that is missing or wasn't fitted, steps that were not, and steps or languages where
-    there is no calibration; what ``Calibration.load`` raises.
+    Raises ValueError for a language that is missing or wasn't fitted, steps that were not, and steps or languages that
+    nothing needs; what ``Calibration.load`` and ``WordMapping.load`` raise.
     """
     languages = languages or {}
-    if path is None:
-        if steps is not None or any(languages.values()):
-            raise ValueError("calibration steps or a language are given, but no calibration that they are for")
-        return
-    fitted = Calibration.load(path)
-    fitted.prefix(steps)
+    if path is None and (steps is not None or word_mapping is None and any(languages.values())):
+        raise ValueError("calibration steps or a language are given, but no calibration that they are for")
+    if path is not None:
+        fitted = Calibration.load(path)
+        fitted.prefix(steps)
+        _check_languages("calibration", path, list(fitted.languages), languages)
+    if word_mapping is not None:
+        _check_languages("word mapping", word_mapping, mapped.languages_of(word_mapping), languages)
+
+
+def _check_languages(what: str, path: str | os.PathLike, known: list[str], languages: dict[str, str | None]) -> None:
+    """ValueError unless every flag names one of the languages ``known`` to a file, which is ``what``."""
     if missing := [flag for flag, code in languages.items() if not code]:
         raise ValueError(
-            f"a calibration treats every language differently; say with {' and '.join(missing)} which it is: {path} "
-            f"has {', '.join(fitted.languages)}"
+            f"a {what} treats every language differently; say with {' and '.join(missing)} which it is: {path} "
+            f"has {', '.join(known)}"
         )
     for flag, code in languages.items():
-        try:
-            fitted.language(code)
-        except ValueError as error:
-            raise ValueError(f"{flag}: {error} ({path})") from None
+        known_as(code, known, f"{flag}: the {what} {path}", f"make one with {code}")
 
 
 def applied(embedder, path: str | os.PathLike | None, steps: Sequence[str] | None = None, language: str | None = None):
     """The embedder with the calibration of a file, or as it is where ``path`` is None: what commands call.
 
+    One that has its own vectors for every language, as mapped words, is told ``language``.
+
     Raises what ``check``, ``Calibration.load`` and ``Calibrated`` raise.
     """
+    if path is None and language is not None and hasattr(embedder, "in_language"):
+        embedder, language = embedder.in_language(language), None
     if path is None:
         check(path, steps, {"language": language})
         return embedder

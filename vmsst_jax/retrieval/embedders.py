@@ -1,4 +1,5 @@
-"""One call for every source of vectors: a checkpoint, a sentence-transformers model, ready vectors, a Python function.
+"""One call for every source of vectors: a checkpoint, a sentence-transformers model, mapped words, ready
+vectors, a Python function.
 
 Whatever the source, what comes back is used like ``embedder.Embedder``: ``encode``, ``encode_layers``, ``dim``,
 ``languages``, ``counts``, ``embedding``, ``source``, ``describe`` and ``fingerprint``.
@@ -32,6 +33,7 @@ OPTIONS = {
         *("pooling", "layer", "pool_special", "prefix", "tower"),
     ),
     "sentence_transformers": ("max_length", "batch_size", "prefix"),
+    "word_mapping": ("idf",),
     "vectors": (),
     "embedder": ("batch_size", "prefix"),
 }
@@ -45,6 +47,7 @@ def load(
     *,
     checkpoint: str | os.PathLike | None = None,
     sentence_transformers: str | None = None,
+    word_mapping: str | os.PathLike | None = None,
     vectors: Sequence[str | os.PathLike] | str | None = None,
     embedder: str | Callable | None = None,
     trained_languages: Sequence[str] | None = None,
@@ -55,6 +58,7 @@ def load(
     Args:
       checkpoint: a model of ours, or of another project in a form that ``convert`` reads (see ``embedder.load``).
       sentence_transformers: folder or name of a model that the library sentence-transformers is to run.
+      word_mapping: a file that ``word_mapping`` wrote, see ``words.embedder.MappedWords``.
       vectors: one or several files NAME.npy, see ``ReadyVectors``.
       embedder: "module:function" or the function itself, see ``Function``.
       trained_languages: codes of the languages in training, for a source that doesn't know them.
@@ -67,6 +71,7 @@ def load(
     given = {
         "checkpoint": checkpoint,
         "sentence_transformers": sentence_transformers,
+        "word_mapping": word_mapping,
         "vectors": vectors,
         "embedder": embedder,
     }
@@ -78,6 +83,10 @@ def load(
         from vmsst_jax.retrieval.sentence_transformers import SentenceTransformersModel
 
         model = SentenceTransformersModel(sentence_transformers, **options)
+    elif word_mapping is not None:
+        from vmsst_jax.words.embedder import MappedWords
+
+        model = MappedWords(word_mapping, **options)
     elif vectors is not None:
         model = ReadyVectors([vectors] if isinstance(vectors, str | os.PathLike) else vectors)
     else:
@@ -109,11 +118,13 @@ class External:
     Attributes:
       languages: the table of the languages in training, as far as known.
       uses_language: whether the same text has other vectors in another ``language``.
+      kept: whether a cache is to keep its vectors.
       counts: {"sentences", "empty", "truncated"} embedded so far; "truncated" stays 0 where ``max_length`` is None:
         what a function does with long sentences isn't known here.
     """
 
     uses_language = False
+    kept = True
     max_length: int | None = None
     dim: int
 
@@ -292,6 +303,8 @@ class ReadyVectors(External):
       FileNotFoundError, ValueError: a file is missing, no array of numbers [rows, D], has other rows than its text has
         lines or another D than the others; a text is asked for that is in none of them.
     """
+
+    kept = False  # they are
 
     def __init__(self, files: Sequence[str | os.PathLike]):
         if not files:

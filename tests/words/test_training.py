@@ -1,0 +1,75 @@
+"""Training by gensim: words that keep the same company come near; what is done is left alone."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vmsst_jax.words import training, vectors
+from vmsst_jax.words.training import TrainingSettings
+
+QUICK = TrainingSettings(dim=12, epochs=20, min_count=2, sample=0)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Cats and dogs bark at nothing; pears and apples are eaten."""
+    rng = np.random.default_rng(0)
+    beasts, fruits = ("Cat", "dog", "horse"), ("pear", "apple", "plum")
+    lines = [
+        f"the {rng.choice(beasts)} runs and sleeps , it jumps ." if i % 2 else f"we eat a ripe {rng.choice(fruits)} !"
+        for i in range(300)
+    ]
+    (tmp_path / "text.txt").write_text("\n".join([*lines, "", "once"]) + "\n")
+    return tmp_path / "text.txt"
+
+
+def test_words_of_like_company_come_near(text):
+    made = training.train(text, text.parent / "a.vec", QUICK, progress=False)
+    found = vectors.read(text.parent / "a.vec")
+    assert made["words"] == len(found.words) == 18 + 1 and made["dim"] == found.vectors.shape[1] == 12
+    assert "once" not in found.words and "cat" in found.words and "!" in found.words
+    unit = dict(zip(found.words, found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True), strict=True))
+    assert unit["cat"] @ unit["dog"] > unit["cat"] @ unit["pear"] + 0.2
+    assert unit["pear"] @ unit["plum"] > unit["dog"] @ unit["plum"] + 0.2
+
+
+def test_what_is_done_is_left_alone(text, capsys):
+    output = text.parent / "a.vec.gz"
+    assert not training.train(text, output, QUICK)["found"]
+    before = output.read_bytes()
+    assert training.train(text, output, QUICK)["found"]
+    other = TrainingSettings(dim=13, epochs=1, min_count=2)
+    with pytest.raises(FileExistsError, match="was made of other inputs or settings"):
+        training.train(text, output, other)
+    assert output.read_bytes() == before
+    output.unlink()  # as if killed before it was written
+    assert not training.train(text, output, QUICK, progress=False)["found"]
+    assert output.read_bytes() == before  # one thread, one seed
+    assert training.train(text, output, other, overwrite=True, progress=False)["dim"] == 13
+    assert json.loads((text.parent / "a.vec.gz.json").read_text())["settings"]["epochs"] == 1
+
+
+def test_case_is_kept_if_wanted(text):
+    settings = TrainingSettings(dim=4, epochs=1, min_count=2, lower=False)
+    training.train(text, text.parent / "a.vec", settings, progress=False)
+    assert "Cat" in vectors.read(text.parent / "a.vec").words
+
+
+def test_bad_inputs(text):
+    for options, message in (
+        ({"algorithm": "glove"}, "the algorithm is 'glove'; use one of skip_gram, cbow"),
+        ({"dim": 0}, "TrainingSettings.dim is 0"),
+        ({"sample": 1.0}, "TrainingSettings.sample is 1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TrainingSettings(**options)
+    with pytest.raises(ValueError, match="0 words occur 5000 times or more in its 302 lines"):
+        training.train(text, text.parent / "b.vec", TrainingSettings(min_count=5000), progress=False)
+    with pytest.raises(ValueError, match="wanted a name that ends in .vec"):
+        training.train(text, text.parent / "b.bin", QUICK)
+    with pytest.raises(ValueError, match="is among the files to be written"):
+        training.train(text, text, QUICK)
+    with pytest.raises(FileNotFoundError, match="none.txt does not exist"):
+        training.train(text.parent / "none.txt", text.parent / "b.vec", QUICK)
+    assert not (text.parent / "b.vec").exists()

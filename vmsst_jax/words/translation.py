@@ -1,0 +1,176 @@
+"""Word-by-word translation: every word becomes the target word nearest to it by CSLS, in its place."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vmsst_jax import disk
+from vmsst_jax.retrieval import csls
+from vmsst_jax.retrieval.exact import normalize
+from vmsst_jax.retrieval.lines import scan
+from vmsst_jax.retrieval.progress import Progress
+from vmsst_jax.retrieval.store import write_json
+from vmsst_jax.words import lexicon, tokens
+from vmsst_jax.words.mapped import WordMapping
+from vmsst_jax.words.training import finished
+
+# Most frequent words of both sides that may be a translation and that densities are taken over.
+CANDIDATES = 50_000
+BLOCK = 4096
+
+
+class WordTranslator:
+    """Translates by a word mapping.
+
+    What holds a letter and is known is translated, all else is copied: numbers, punctuation, unknown words, spaces. A
+    translation begins with a capital letter where the word does.
+
+    Args:
+      mapping: the languages' words.
+      source, target: codes.
+      candidates: only so many of the most frequent target words are taken.
+      k: neighbours in CSLS.
+
+    Attributes:
+      counts: {"words", "unknown"} with a letter that were translated so far, those not known included.
+
+    Raises:
+      ValueError: a language that the mapping lacks, twice the same, or one with fewer words than k.
+    """
+
+    def __init__(
+        self, mapping: WordMapping, source: str, target: str, *, candidates: int = CANDIDATES, k: int = csls.K
+    ):
+        source, target = mapping.language(source), mapping.language(target)
+        if source == target:
+            raise ValueError(f"source and target are both {source!r}; there is nothing to translate")
+        self.source, self.target = mapping.languages[source], mapping.languages[target]
+        self.counts = {"words": 0, "unknown": 0}
+        self._rows = {word: i for i, word in enumerate(self.source.words)}
+        self._corpus = normalize(self.target.vectors[:candidates])
+        frequent = normalize(self.source.vectors[:candidates])
+        _, self._densities = csls.densities(frequent, self._corpus, k)
+        self._known: dict[int, str] = {}
+
+    def words(self, rows: Sequence[int]) -> list[str]:
+        """The translations of the source words in ``rows``."""
+        if missing := sorted(set(rows) - self._known.keys()):
+            queries = normalize(self.source.vectors[missing])
+            # A query's own density moves all its scores alike.
+            none = np.zeros(len(missing), np.float32)
+            best = csls.nearest(queries, self._corpus, none, self._densities, 1)[1][:, 0]
+            self._known |= {row: self.target.words[i] for row, i in zip(missing, best.tolist(), strict=True)}
+        return [self._known[row] for row in rows]
+
+    def translate(self, texts: Iterable[str]) -> list[str]:
+        """The texts, word by word."""
+        texts = [unicodedata.normalize("NFC", text) for text in texts]
+        rows = {}
+        for token in {token for text in texts for token in tokens.pattern().findall(text) if tokens.has_letter(token)}:
+            if (row := tokens.find(self._rows, token)) is not None:
+                rows[token] = row
+        table = dict(zip(rows, self.words(list(rows.values())), strict=True))
+
+        def replaced(match) -> str:
+            token = match[0]
+            if not tokens.has_letter(token):
+                return token
+            self.counts["words"] += 1
+            if token not in table:
+                self.counts["unknown"] += 1
+                return token
+            word = table[token]
+            return word[:1].upper() + word[1:] if token[:1].isupper() else word
+
+        return [tokens.pattern().sub(replaced, text) for text in texts]
+
+
+def translate_file(
+    path: str | os.PathLike,
+    text: str | os.PathLike,
+    output: str | os.PathLike,
+    source: str,
+    target: str,
+    *,
+    candidates: int = CANDIDATES,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> dict:
+    """Writes ``output``, line i the translation of line i of ``text``, and how it was made to OUTPUT.json.
+
+    An output that was made of the same is left alone.
+
+    Returns:
+      The contents of OUTPUT.json, and "found": whether it was there.
+
+    Raises:
+      ValueError, FileNotFoundError: what loading the mapping, ``WordTranslator`` and ``lines.scan`` raise.
+      FileExistsError: the output exists, and is of something else.
+    """
+    output = Path(output)
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
+    beside = output.with_name(output.name + ".json")
+    disk.check_apart(text, (output, beside))
+    disk.check_apart(path, (output, beside))
+    read, mapping = scan(text), WordMapping.load(path)
+    about = {
+        "input": read.identity(),
+        "mapping": mapping.fingerprint(),
+        "languages": [source, target],
+        "candidates": candidates,
+    }
+    if (made := finished(output, beside, about, overwrite)) is not None:
+        return {**made, "found": True}
+    translator = WordTranslator(mapping, source, target, candidates=candidates)
+    with disk.writing(output), disk.replacing(output) as file:
+        with Progress(f"translating {read.path}", read.rows, shown=progress) as told:
+            for lines in read.blocks(0, BLOCK):
+                file.write("".join(f"{line}\n" for line in translator.translate(lines)).encode())
+                told.update(len(lines))
+        about |= {"rows": read.rows, **translator.counts}
+        write_json(beside, about)
+    return {**about, "found": False}
+
+
+def accuracy(
+    mapping: WordMapping, dictionary: str | os.PathLike, source: str, target: str, *, candidates: int = CANDIDATES
+) -> dict:
+    """How many words of a dictionary are translated rightly.
+
+    Args:
+      dictionary: a file for ``lexicon.read``; of a word with several translations each is right.
+
+    Returns:
+      {"words": of the dictionary, "covered": those that are known and of which a right translation is among the
+      candidates, "accuracy": share of the covered that is translated rightly}.
+
+    Raises:
+      ValueError: none is covered; and what ``WordTranslator`` and ``lexicon.read`` raise.
+    """
+    right: dict[str, set[str]] = {}
+    for word, translation in lexicon.read(dictionary):
+        right.setdefault(word, set()).add(translation)
+    translator = WordTranslator(mapping, source, target, candidates=candidates)
+    within = {word: i for i, word in enumerate(translator.target.words[:candidates])}
+    own = {word: i for i, word in enumerate(translator.source.words)}
+    asked = {
+        word: tokens.find(own, word)
+        for word, translations in right.items()
+        if tokens.find(own, word) is not None and any(tokens.find(within, t) is not None for t in translations)
+    }
+    if not asked:
+        raise ValueError(
+            f"{dictionary}: the mapping covers none of its {len(right)} words; is {source} its first column?"
+        )
+    found = translator.words(list(asked.values()))
+    hits = sum(
+        within[answer] in {tokens.find(within, t) for t in right[word]}
+        for word, answer in zip(asked, found, strict=True)
+    )
+    return {"words": len(right), "covered": len(asked), "accuracy": hits / len(asked)}
