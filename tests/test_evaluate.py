@@ -262,7 +262,10 @@ def test_bad_flags(run, capsys, tmp_path):
         err = capsys.readouterr().err
         assert err.startswith("vmsst_jax.evaluate: error: ") and message in err and err.count("\n") == 1
     for flags, message in (
-        (["--benchmark=tatoeba", "--data_dir=x"], "one of --checkpoint, --sentence_transformers, --word_mapping, --vectors"),
+        (
+            ["--benchmark=tatoeba", "--data_dir=x"],
+            "one of --checkpoint, --sentence_transformers, --word_mapping",
+        ),
         (["--checkpoint=a", "--benchmark=tatoeba"], "required: --data_dir"),
         (["--checkpoint=a", "--benchmark=tatoeba,sts", "--data_dir=x"], "with several benchmarks: --output"),
         (["--checkpoint=a"], "required: --benchmark"),

@@ -85,6 +85,13 @@ def _mapping_flags(flags: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most frequent words that learn from each other (%(default)s); fewer for small texts",
     )
+    add(
+        "--patience",
+        type=command.positive,
+        default=50,
+        metavar="N",
+        help="rounds without a better dictionary before more is looked at, or learning ends (%(default)s)",
+    )
     add("--max_words", type=command.positive, default=200_000, metavar="N", help="read of each file (%(default)s)")
     add("--seed", type=command.natural, default=0, metavar="N", help="of random numbers (%(default)s)")
     add(
@@ -147,7 +154,8 @@ def _map(args: argparse.Namespace) -> None:
     from vmsst_jax.words import files
     from vmsst_jax.words.mapping import MappingSettings
 
-    settings = MappingSettings(start=args.start, start_words=args.start_words, words=args.words, seed=args.seed)
+    names = ("start", "start_words", "words", "patience", "seed")
+    settings = MappingSettings(**{name: getattr(args, name) for name in names})
     vectors, texts = command.named_files(args.vectors, "--vectors"), command.named_files(args.idf_texts, "--idf_texts")
     runtime.start()
     made = files.map_files(

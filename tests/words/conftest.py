@@ -39,3 +39,9 @@ def make_languages():
 def pair():
     """Languages that translate each other."""
     return languages()
+
+
+@pytest.fixture(scope="session")
+def easy():
+    """The same, smaller and less blurred, for what is not about learning."""
+    return languages(words=120, noise=0.2, dim=8)

@@ -46,7 +46,7 @@ class MappedWords(External):
         self.mapping = WordMapping.load(path)
         if idf and (without := [code for code, one in self.mapping.languages.items() if one.weights is None]):
             raise ValueError(
-                f"{path} has no document frequencies of {', '.join(without)}; make it anew with texts to count them in: "
+                f"{path} has no document frequencies of {', '.join(without)}; make it with texts to count them in: "
                 "word_mapping map --idf_texts=en=EN.txt,de=DE.txt"
             )
         self.dim, self.default = self.mapping.dim, None

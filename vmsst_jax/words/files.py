@@ -82,9 +82,9 @@ def map_files(
             progress = _Progress(output.with_name(output.name + ".progress.npz"), identity, overwrite)
             known = {code: vectors.read(path, most) for code, path in files.items()}
             _check_widths(files, known)
+            weights = {code: lexicon.idf(idf_texts[code], known[code].words, say) for code in idf_texts}
             start = _Start(settings, known, dictionary)
             spaces, learned = _learn(known, pivot, last, start, progress, say)
-            weights = {code: lexicon.idf(idf_texts[code], known[code].words, say) for code in idf_texts}
             about = {"identity": identity, "vectors": {c: str(f) for c, f in files.items()}, "learned": learned}
             languages = {c: Mapped(known[c].words, spaces[c], weights.get(c)) for c in known}
             WordMapping(languages, about).save(output)

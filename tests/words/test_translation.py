@@ -1,0 +1,126 @@
+"""Word by word: CSLS by brute force, what is copied, the file, the score against a dictionary."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vmsst_jax import word_mapping
+from vmsst_jax.words import translation
+from vmsst_jax.words.mapped import Mapped, WordMapping
+from vmsst_jax.words.translation import WordTranslator
+
+EN = ["the", "dog", "cat", "man", "woman", "sees", "runs", "red", "house", "street", "a", "black"]
+DE = ["der", "hund", "katze", "mann", "frau", "sieht", "läuft", "rot", "haus", "straße", "ein", "schwarz"]
+
+
+@pytest.fixture(scope="module")
+def mapping():
+    rng = np.random.default_rng(0)
+    space = rng.normal(size=(12, 8))
+    sides = {c: (space + 0.1 * rng.normal(size=space.shape)).astype(np.float32) for c in ("en", "de")}
+    order = rng.permutation(12)
+    return WordMapping(
+        {"en": Mapped(EN, sides["en"]), "de": Mapped([DE[i] for i in order], 3 * sides["de"][order])}, {"by": "hand"}
+    )
+
+
+@pytest.fixture
+def saved(mapping, tmp_path):
+    mapping.save(tmp_path / "map.npz")
+    return tmp_path / "map.npz"
+
+
+def test_words_are_replaced_in_their_places(mapping):
+    translator = WordTranslator(mapping, "eng", "de")
+    texts = ["The man  sees a red house, 3.5 km!", "DOG zebra\tcat", "", "  "]
+    assert translator.translate(texts) == ["Der mann  sieht ein rot haus, 3.5 km!", "Hund zebra\tkatze", "", "  "]
+    assert translator.counts == {"words": 10, "unknown": 2}  # km and zebra
+    assert WordTranslator(mapping, "de", "en").translate(["Die STRASSE, die Straße"]) == ["Die STRASSE, die Street"]
+    assert WordTranslator(mapping, "en", "de", candidates=11).translate(["cat"]) != [""]
+
+
+def test_the_nearest_by_csls_is_taken():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(80, 6)) + 0.6, rng.normal(size=(70, 6)) + 0.6
+    names = [f"w{i}" for i in range(80)], [f"v{i}" for i in range(70)]
+    found = WordMapping({"a": Mapped(names[0], a.astype(np.float32)), "b": Mapped(names[1], b.astype(np.float32))}, {})
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
+    for candidates in (50_000, 40):
+        sims = a @ b[:candidates].T
+        among = a[:candidates] @ b[:candidates].T
+        scores = sims - np.sort(among, axis=0)[-10:].mean(axis=0) / 2
+        got = WordTranslator(found, "a", "b", candidates=candidates).words(list(range(80)))
+        assert got == [f"v{j}" for j in scores.argmax(axis=1)]
+        assert (scores.argmax(axis=1) != sims.argmax(axis=1)).any()
+
+
+def test_the_command_translates_and_scores(saved, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("The dog runs.\n\nblack cat?\n")
+    (tmp_path / "words.txt").write_text("dog hund\ndog köter\ncat hund\nman mann\nunicorn einhorn\nred rouge\n")
+    pair = [f"--mapping={saved}", "--source=en", "--target=de"]
+    flags = ["translate", *pair, f"--input={tmp_path}/in.txt", f"--output={tmp_path}/out.txt"]
+    word_mapping.main(flags)
+    assert (tmp_path / "out.txt").read_text() == "Der hund läuft.\n\nSchwarz katze?\n".replace("Schwarz", "schwarz")
+    assert "3 lines, 5 words, 0 of them unknown" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out.txt.json").read_text())["languages"] == ["en", "de"]
+    word_mapping.main(flags)
+    assert "it is there already, 3 lines" in capsys.readouterr().out
+    (tmp_path / "in.txt").write_text("cat\n")
+    with pytest.raises(FileExistsError, match="out.txt exists and was made of other"):
+        word_mapping.main(flags)
+    word_mapping.main([*flags, "--overwrite"])
+    assert (tmp_path / "out.txt").read_text() == "katze\n"
+    capsys.readouterr()
+    word_mapping.main(["score", *pair, f"--dictionary={tmp_path}/words.txt"])
+    # cat is hund by this list; unicorn and rouge are not known.
+    assert "66.7 % of 3 words are translated rightly (CSLS); the dictionary has 5" in capsys.readouterr().out
+    found = translation.accuracy(WordMapping.load(saved), tmp_path / "words.txt", "en", "de")
+    assert found == {"words": 5, "covered": 3, "accuracy": pytest.approx(2 / 3)}
+
+
+def test_bad_inputs(saved, mapping, tmp_path):
+    for pair, message in (
+        (("en", "fr"), "the word mapping has no language 'fr', only en, de"),
+        (("en", "eng"), "source and target are both 'en'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WordTranslator(mapping, *pair)
+    with pytest.raises(ValueError, match="CSLS compares with 10 neighbours"):
+        WordTranslator(mapping, "en", "de", candidates=5)
+    (tmp_path / "in.txt").write_text("dog\n")
+    with pytest.raises(ValueError, match="is among the files to be written"):
+        translation.translate_file(saved, tmp_path / "in.txt", tmp_path / "in.txt", "en", "de")
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
+        translation.translate_file(saved, tmp_path / "in.txt", tmp_path / "nowhere" / "out.txt", "en", "de")
+    (tmp_path / "words.txt").write_text("x y\n")
+    with pytest.raises(ValueError, match="the mapping covers none of its 1 words; is en its first column"):
+        translation.accuracy(mapping, tmp_path / "words.txt", "en", "de")
+
+
+def test_the_whole_way_by_commands(tmp_path, capsys):
+    """Two languages with one grammar and other words, from text to translations."""
+    rng = np.random.default_rng(2)
+    share = 1 / np.arange(1, 101)
+    follow = np.cumsum(rng.dirichlet(share, size=100), axis=1)  # which word follows which
+    text = [rng.choice(100, size=2000, p=share / share.sum())]
+    for _ in range(7):
+        text.append(np.minimum((follow[text[-1]] < rng.random((2000, 1))).sum(axis=1), 99))
+    text = np.stack(text, axis=1)
+    for seed, (code, letter) in enumerate((("one", "x"), ("two", "y"))):
+        lines = [" ".join(f"{letter}{word}" for word in line) for line in text]
+        (tmp_path / f"{code}.txt").write_text("\n".join(lines) + "\n")
+        word_mapping.main(
+            ["train_vectors", f"--input={tmp_path}/{code}.txt", f"--output={tmp_path}/{code}.vec", f"--seed={seed}"]
+            + ["--dim=10", "--window=2", "--epochs=10", "--sample=0"]
+        )
+    (tmp_path / "seed.txt").write_text("".join(f"x{i} y{i}\n" for i in range(0, 100, 5)))
+    vectors = f"--vectors=one={tmp_path}/one.vec,two={tmp_path}/two.vec"
+    word_mapping.main(
+        ["map", vectors, f"--output={tmp_path}/m.npz", "--start=dictionary", f"--dictionary={tmp_path}/seed.txt"]
+        + [f"--idf_texts=one={tmp_path}/one.txt,two={tmp_path}/two.txt", "--patience=2"]
+    )
+    assert "one, two in one space" in capsys.readouterr().out
+    (tmp_path / "gold.txt").write_text("".join(f"x{i} y{i}\n" for i in range(100) if i % 5))
+    found = translation.accuracy(WordMapping.load(tmp_path / "m.npz"), tmp_path / "gold.txt", "one", "two")
+    assert found["covered"] > 60 and found["accuracy"] > 0.8
