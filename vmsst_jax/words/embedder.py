@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import logging
 import os
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ SUSPECT = 100
 class MappedWords(External):
     """The mean of the vectors of a sentence's known words, every occurrence counted.
 
-    A token is looked up as it is written, then lower-cased. A sentence without any known word, an empty one too, gets a
-    random direction that depends on its text and language alone: it is near to nothing, found by chance, and counted.
+    A token is looked up as it is written, then lower-cased (``tokens.find_all``). A sentence without any known word, an
+    empty one too, gets a random direction that depends on its text and language alone: it is near to nothing, found by
+    chance, and counted.
 
     Args:
       path: what ``word_mapping map`` wrote.
@@ -90,11 +92,11 @@ class MappedWords(External):
         known, rows, lengths = self._rows[code], [], np.zeros(len(texts), np.int64)
         for i, text in enumerate(texts):
             cut = tokens.tokenize(text, lower=False)
-            found = [row for row in (tokens.find(known, token) for token in cut) if row is not None]
-            rows += found
-            lengths[i] = len(found)
+            found = [tokens.find_all(known, token) for token in cut]
+            rows += itertools.chain.from_iterable(found)
+            lengths[i] = sum(map(len, found))
             self.counts["words"] += len(cut)
-            self.counts["unknown_words"] += len(cut) - len(found)
+            self.counts["unknown_words"] += found.count([])
         return np.array(rows, np.int64), lengths
 
     def _place(self, out: np.ndarray, texts: Sequence[str], lost: np.ndarray, code: str) -> None:

@@ -55,7 +55,7 @@ def idf(path: str | os.PathLike, words: Sequence[str], say: Callable[[str], None
         for line in lines:
             cut = tokens.tokenize(line, lower=False)
             documents += bool(cut)
-            found = {row for row in (tokens.find(known, token) for token in cut) if row is not None}
+            found = {row for token in cut for row in tokens.find_all(known, token)}
             frequencies[list(found)] += 1
     if not frequencies.any():
         raise ValueError(f"{path} has none of the {len(words):,} words; is it in the right language?")

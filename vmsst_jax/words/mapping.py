@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ import numpy as np
 from vmsst_jax import checks
 from vmsst_jax.retrieval import csls, tiles
 from vmsst_jax.retrieval.neighbours import two_way
+from vmsst_jax.retrieval.progress import SECONDS_BETWEEN_LINES
 
 STARTS = ("similarities", "identical", "dictionary")
 # Rows of similarities that are held at a time.
@@ -183,6 +185,7 @@ def learn(
     """
     if min(len(x), len(z)) < settings.k:
         raise ValueError(f"CSLS compares with {settings.k} neighbours, but the sides have {len(x)} and {len(z)} words")
+    told = time.monotonic()
     while True:
         if state.done - state.best_at > settings.patience:
             if state.keep >= 1:
@@ -197,6 +200,9 @@ def learn(
             best, best_at = objective, state.done
         state = Round(source, target, state.done + 1, state.keep, best, best_at, objective)
         save(state)
+        if time.monotonic() - told >= SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            say(f"round {state.done}: objective {objective:.4f}, best {best:.4f} in round {best_at + 1}")
 
 
 def dictionary(
