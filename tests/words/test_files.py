@@ -89,6 +89,8 @@ def test_a_killed_run_goes_on(written, tmp_path, monkeypatch):
     (tmp_path / "n.npz.progress.npz").write_text("broken")
     with pytest.raises(ValueError, match="n.npz.progress.npz is damaged"):
         files.map_files(written, tmp_path / "n.npz", QUICK)
+    assert files.map_files(written, tmp_path / "n.npz", QUICK, overwrite=True)["learned"] == straight["learned"]
+    assert not (tmp_path / "n.npz.progress.npz").exists()
 
 
 @pytest.mark.parametrize("pivot", ["a", "b"])

@@ -66,7 +66,7 @@ def map_files(
     pivot, last = _checked(files, pivot, last, dictionary, idf_texts, settings)
     texts = {code: scan(text).identity() for code, text in idf_texts.items()}
     identity = {
-        "files": {code: _sha256(path) for code, path in files.items()},
+        "files": [[code, _sha256(path)] for code, path in files.items()],  # a list: their order counts
         "settings": dataclasses.asdict(settings),
         "pivot": pivot,
         "last": last,
@@ -188,19 +188,24 @@ class _Progress:
         self.file, self._identity = file, json.dumps(identity, sort_keys=True)
         self.rounds: dict[str, Round] = {}
         self._saved_at = time.monotonic()
-        if file.exists() and not overwrite:
-            self._load()
+        if file.exists():
+            self._load(overwrite)
 
-    def _load(self) -> None:
+    def _load(self, overwrite: bool) -> None:
+        found: dict[str, Round] = {}
         try:
             with np.load(self.file, allow_pickle=False) as kept:
                 same = str(kept["identity"]) == self._identity
                 for code in json.loads(str(kept["codes"])):
                     numbers = json.loads(str(kept[f"{code}/numbers"]))
-                    self.rounds[code] = Round(kept[f"{code}/source"], kept[f"{code}/target"], **numbers)
+                    found[code] = Round(kept[f"{code}/source"], kept[f"{code}/target"], **numbers)
         except Exception as error:  # whatever zip, npy and JSON raise on a damaged file
+            if overwrite:
+                return
             raise ValueError(f"{self.file} is damaged ({error}); use --overwrite to start anew") from None
-        if not same:
+        if same:
+            self.rounds = found
+        elif not overwrite:
             raise ValueError(
                 f"{self.file} is of an interrupted run with other files or settings; repeat that run to finish it, or "
                 "use --overwrite to start anew"
