@@ -92,6 +92,13 @@ def _mapping_flags(flags: argparse.ArgumentParser) -> None:
         metavar="N",
         help="rounds without a better dictionary before more is looked at, or learning ends (%(default)s)",
     )
+    add(
+        "--attempts",
+        type=command.positive,
+        default=1,
+        metavar="N",
+        help="with seeds one behind the other; the one with the highest objective counts (%(default)s)",
+    )
     add("--max_words", type=command.positive, default=200_000, metavar="N", help="read of each file (%(default)s)")
     add("--seed", type=command.natural, default=0, metavar="N", help="of random numbers (%(default)s)")
     add(
@@ -154,7 +161,7 @@ def _map(args: argparse.Namespace) -> None:
     from vmsst_jax.words import files
     from vmsst_jax.words.mapping import MappingSettings
 
-    names = ("start", "start_words", "words", "patience", "seed")
+    names = ("start", "start_words", "words", "patience", "attempts", "seed")
     settings = MappingSettings(**{name: getattr(args, name) for name in names})
     vectors, texts = command.named_files(args.vectors, "--vectors"), command.named_files(args.idf_texts, "--idf_texts")
     runtime.start()

@@ -33,10 +33,10 @@ def saved(mapping, tmp_path):
 
 def test_words_are_replaced_in_their_places(mapping):
     translator = WordTranslator(mapping, "eng", "de")
-    texts = ["The man  sees a red house, 3.5 km!", "DOG zebra\tcat", "", "  "]
+    texts = ["The man  sees a red House, 3.5 km!", "DOG zebra\tcat", "", "  "]
     assert translator.translate(texts) == ["Der mann  sieht ein rot haus, 3.5 km!", "Hund zebra\tkatze", "", "  "]
     assert translator.counts == {"words": 10, "unknown": 2}  # km and zebra
-    assert WordTranslator(mapping, "de", "en").translate(["Die STRASSE, die Straße"]) == ["Die STRASSE, die Street"]
+    assert WordTranslator(mapping, "de", "en").translate(["Die STRASSE, die Straße"]) == ["Die STRASSE, die street"]
     assert WordTranslator(mapping, "en", "de", candidates=11).translate(["cat"]) != [""]
 
 

@@ -155,19 +155,27 @@ def _learn(known, pivot, last, start: _Start, progress, say) -> tuple[dict[str, 
     spaces, learned = dict(units), {}
     for code in (code for code in known if code != pivot):
         x, z = units[code][: settings.words], units[pivot][: settings.words]
-        state = progress.rounds.get(code)
-        if state is None:
-            words = known[code].words[: settings.words], known[pivot].words[: settings.words]
-            pairs = start.pairs(code, pivot, words, (x, z))
-            say(f"{code} -> {pivot}: {len(pairs[0]):,} pairs to begin with ({settings.start})")
-            state = Round(*pairs, keep=settings.keep)
-        elif state.done:
-            say(f"{code} -> {pivot}: goes on behind {state.done} rounds")
-        state = mapping.learn(
-            x, z, state, settings, lambda line, code=code: say(f"{code} -> {pivot}: {line}"), progress.saver(code)
-        )
-        progress.save(code, state, at_once=True)
-        learned[code] = {"rounds": state.done, "objective": state.objective}
+        words = known[code].words[: settings.words], known[pivot].words[: settings.words]
+        states = []
+        for attempt in range(settings.attempts):
+            numbered = f" {attempt + 1}" if settings.attempts > 1 else ""
+            name, label = f"{code} {attempt}", f"{code} -> {pivot}{numbered}"
+            state = progress.rounds.get(name)
+            if state is None:
+                pairs = start.pairs(code, pivot, words, (x, z))
+                say(f"{label}: {len(pairs[0]):,} pairs to begin with ({settings.start})")
+                state = Round(*pairs, keep=settings.keep)
+            else:
+                say(f"{label}: goes on behind {state.done} rounds")
+            seeded = dataclasses.replace(settings, seed=settings.seed + attempt)
+            state = mapping.learn(x, z, state, seeded, _labelled(say, label), progress.saver(name))
+            progress.save(name, state, at_once=True)
+            states.append(state)
+        objectives = [state.objective for state in states]
+        state = states[best := int(np.argmax(objectives))]
+        if settings.attempts > 1:
+            say(f"{code} -> {pivot}: attempt {best + 1} has the highest objective, {state.objective:.4f}")
+        learned[code] = {"rounds": state.done, "objectives": objectives, "seed": settings.seed + best}
         if last == LAST[0]:
             one, other = mapping.symmetric(x[state.source], z[state.target])
             spaces[pivot] = (units[pivot] @ other).astype(np.float32)
@@ -177,11 +185,15 @@ def _learn(known, pivot, last, start: _Start, progress, say) -> tuple[dict[str, 
     return spaces, learned
 
 
+def _labelled(say: Callable[[str], None], label: str) -> Callable[[str], None]:
+    return lambda line: say(f"{label}: {line}")
+
+
 class _Progress:
-    """The state of every pair of languages begun so far, in a file.
+    """The state of every learning begun so far, in a file.
 
     Attributes:
-      rounds: {code: its ``Round``}.
+      rounds: {"CODE ATTEMPT": its ``Round``}.
     """
 
     def __init__(self, file: Path, identity: dict, overwrite: bool):
@@ -211,13 +223,13 @@ class _Progress:
                 "use --overwrite to start anew"
             )
 
-    def saver(self, code: str) -> Callable[[Round], None]:
-        """A function that saves a state of ``code``, not long after the last time."""
-        return lambda state: self.save(code, state)
+    def saver(self, name: str) -> Callable[[Round], None]:
+        """A function that saves a state, not long after the last time."""
+        return lambda state: self.save(name, state)
 
-    def save(self, code: str, state: Round, at_once: bool = False) -> None:
+    def save(self, name: str, state: Round, at_once: bool = False) -> None:
         """Takes note of a state, and writes the file whole or not at all."""
-        self.rounds[code] = state
+        self.rounds[name] = state
         if not at_once and time.monotonic() - self._saved_at < SECONDS_BETWEEN_SAVES:
             return
         arrays = {"identity": np.array(self._identity), "codes": np.array(json.dumps(list(self.rounds)))}

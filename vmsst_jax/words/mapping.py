@@ -43,6 +43,8 @@ class MappingSettings:
       growth: of that share, each time that ``patience`` rounds have brought no dictionary better by ``threshold``.
       patience, threshold: see ``growth``; with all similarities looked at, they end the learning.
       seed: of what is looked at.
+      attempts: learnings with seeds ``seed``, ``seed + 1`` and so on, of which that with the highest objective counts;
+        more than one is ours.
     """
 
     start: str = "similarities"
@@ -54,11 +56,12 @@ class MappingSettings:
     patience: int = 50
     threshold: float = 1e-6
     seed: int = 0
+    attempts: int = 1
 
     def __post_init__(self):
         if self.start not in STARTS:
             raise ValueError(f"the start is {self.start!r}; use one of {', '.join(STARTS)}")
-        for name in ("start_words", "words", "k", "patience"):
+        for name in ("start_words", "words", "k", "patience", "attempts"):
             checks.whole(f"MappingSettings.{name}", getattr(self, name))
         checks.whole("MappingSettings.seed", self.seed, 0)
         for name in ("keep", "threshold"):

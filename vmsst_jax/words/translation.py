@@ -27,8 +27,9 @@ BLOCK = 4096
 class WordTranslator:
     """Translates by a word mapping.
 
-    What holds a letter and is known is translated, all else is copied: numbers, punctuation, unknown words, spaces. A
-    translation begins with a capital letter where the word does.
+    What holds a letter and is known is translated, all else is copied: numbers, punctuation, unknown words, spaces.
+    Words are written as the mapping knows them, but a text that begins with a capital letter is given one: which others
+    have capitals differs between languages, and vectors trained with --keep_case know it.
 
     Args:
       mapping: the languages' words.
@@ -85,9 +86,14 @@ class WordTranslator:
                 self.counts["unknown"] += 1
                 return token
             word = table[token]
-            return word[:1].upper() + word[1:] if token[:1].isupper() else word
+            return word
 
-        return [tokens.pattern().sub(replaced, text) for text in texts]
+        return [_begun_like(text, tokens.pattern().sub(replaced, text)) for text in texts]
+
+
+def _begun_like(text: str, translation: str) -> str:
+    """The translation with a capital letter first where the text has one."""
+    return translation[:1].upper() + translation[1:] if text[:1].isupper() else translation
 
 
 def translate_file(
