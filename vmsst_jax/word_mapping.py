@@ -50,7 +50,7 @@ def _training_flags(flags: argparse.ArgumentParser) -> None:
     add("--keep_case", action="store_true", help="don't lower-case the words")
     add("--threads", type=command.positive, default=1, metavar="N", help="of gensim; only 1 can be repeated exactly")
     add("--seed", type=command.natural, default=0, metavar="N", help="of random numbers (%(default)s)")
-    add("--overwrite", action="store_true", help="replace an output of another text or other settings")
+    add("--overwrite", action="store_true", help="replace an existing output")
 
 
 def _mapping_flags(flags: argparse.ArgumentParser) -> None:

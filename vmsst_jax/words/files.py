@@ -49,7 +49,7 @@ def map_files(
         languages only.
       idf_texts: {code: text with one sentence a line} in which document frequencies are counted; None for none.
       most: words read of each file.
-      overwrite: replace an output that was made of something else, and drop what an interrupted run left.
+      overwrite: make it anew, whatever is there, and drop what an interrupted run of something else left.
       say: told, line by line, what happens.
 
     Returns:
@@ -244,7 +244,7 @@ class _Progress:
 
 def _finished(output: Path, identity: dict, overwrite: bool) -> dict | None:
     """What ``output`` says of itself if it was made as ``identity`` says; None if it is to be made."""
-    if not output.exists():
+    if overwrite or not output.exists():
         return None
     try:
         with np.load(output, allow_pickle=False) as file:
@@ -253,11 +253,9 @@ def _finished(output: Path, identity: dict, overwrite: bool) -> dict | None:
             return made
     except Exception:  # damaged, or another kind of file
         pass
-    if not overwrite:
-        raise FileExistsError(
-            f"{output} exists and was made of other files or settings; use --overwrite to replace it, or another output"
-        )
-    return None
+    raise FileExistsError(
+        f"{output} exists and was made of other files or settings; use --overwrite to replace it, or another output"
+    )
 
 
 def _sha256(path: str | os.PathLike) -> str:

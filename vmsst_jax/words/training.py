@@ -84,7 +84,7 @@ def train(
       text: UTF-8, one sentence a line.
       output: a file to be written, such as en.vec or en.vec.gz.
       settings: None takes the defaults.
-      overwrite: replace an output of another text or other settings.
+      overwrite: make it anew, whatever is there.
       progress: show rate and time left.
 
     Returns:
@@ -114,9 +114,9 @@ def train(
 def finished(output: Path, beside: Path, about: dict, overwrite: bool) -> dict | None:
     """What lies in ``beside`` if ``output`` exists and both were made as ``about`` says; None if it is to be made.
 
-    Raises FileExistsError where another output lies there and ``overwrite`` is False.
+    Raises FileExistsError where another output lies there. With ``overwrite`` everything is made anew.
     """
-    if not output.exists():
+    if overwrite or not output.exists():
         return None
     try:
         made = json.loads(beside.read_text(encoding="utf-8"))
@@ -124,12 +124,9 @@ def finished(output: Path, beside: Path, about: dict, overwrite: bool) -> dict |
             return made
     except (OSError, ValueError, KeyError, TypeError):  # no or no whole description
         pass
-    if not overwrite:
-        raise FileExistsError(
-            f"{output} exists and was made of other inputs or settings; use --overwrite to replace it, or another "
-            "--output"
-        )
-    return None
+    raise FileExistsError(
+        f"{output} exists and was made of other inputs or settings; use --overwrite to replace it, or another --output"
+    )
 
 
 def _train(text: TextFile, settings: TrainingSettings, progress: bool):
