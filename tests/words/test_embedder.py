@@ -46,6 +46,7 @@ def test_the_mean_of_known_words(saved, idf):
     assert vectors.dtype == np.float32 and model.dim == 5 and model.languages.codes == ("en", "de")
     counts = {"sentences": 3, "empty": 0, "truncated": 0, "words": 11, "unknown_words": 2, "placed_at_random": 0}
     assert model.counts == counts
+    np.testing.assert_array_equal(model.encode(texts[::-1], language="en")[::-1], vectors)  # whatever their neighbours
     german = model.encode(["der hund bellt"], language="de", normalize=True)
     np.testing.assert_allclose(np.linalg.norm(german), 1, rtol=1e-6)
     assert model.describe()["pooling"] == ("mean of words, by idf" if idf else "mean of words")

@@ -44,7 +44,7 @@ class MappedWords(External):
     kept = False  # looking words up is as fast as looking up their sentence's vector
 
     def __init__(self, path: str | os.PathLike, *, idf: bool = False):
-        super().__init__({"kind": "word mapping", "file": str(path), "idf": idf}, batch_size=8192)
+        super().__init__({"kind": "word mapping", "file": str(path), "idf": idf}, batch_size=2048)
         self.mapping = WordMapping.load(path)
         if idf and (without := [code for code, one in self.mapping.languages.items() if one.weights is None]):
             raise ValueError(
