@@ -11,13 +11,13 @@ import time
 import pytest
 
 from vmsst_jax import disk
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes, stages
 
 DRIVER = """
 import sys
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes, stages
 
-stages.PYTHON = (sys.executable, sys.argv[1])
+processes.PYTHON = (sys.executable, sys.argv[1])
 made = matrix.experiment(**eval(sys.argv[2]))
 driver.run(made, lambda recipes, bindings: "\\n".join([f"recipe.names = {recipes!r}", *bindings]))
 """
@@ -129,7 +129,7 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     )
     program = tmp_path / "program.py"
     program.write_text(code + "\ntime.sleep(60)")
-    monkeypatch.setattr(stages, "PYTHON", (sys.executable, str(program)))
+    monkeypatch.setattr(processes, "PYTHON", (sys.executable, str(program)))
     made = matrix.experiment(**settings)
     cell = matrix.cells(made, resolve)[0]
 
@@ -159,4 +159,4 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     ],
 )
 def test_last_words(printed, code, words):
-    assert stages.last_words(printed, code) == words
+    assert processes.last_words(printed, code) == words
