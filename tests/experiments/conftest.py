@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax.benchmarks import grid
-from vmsst_jax.experiments import driver, matrix, processes, stages
+from vmsst_jax.experiments import driver, matrix, processes
 from vmsst_jax.retrieval import embedder
 
 # Stands for `python -m`: trains ten steps, one number each, and goes on where it was killed. It dies by its own hand
