@@ -22,6 +22,9 @@ name, *flags = sys.argv[1:]
 bindings = dict(f.removeprefix("--gin_bindings=").split(" = ", 1) for f in flags if f.startswith("--gin_bindings="))
 values = {key: ast.literal_eval(value) for key, value in bindings.items()}
 model = pathlib.Path(values["train.model_dir"])
+if "INIT_CHECKPOINT" in values:
+    start = json.loads((pathlib.Path(values["INIT_CHECKPOINT"]) / "report.json").read_text())
+    values["run.level"] = values.get("run.level", 0) + 10 * start["step"]
 model.mkdir(parents=True, exist_ok=True)
 if values.get("run.broken"):
     sys.exit("something to ignore\\n" + name + ": error: there is no such corpus")

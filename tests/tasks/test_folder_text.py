@@ -129,6 +129,11 @@ def test_synthetic_pairs(gin_bindings, tmp_path):
         ("de", "en", "rot", "red"),
     ]
     assert len({e["pair_id"] for e in found}) == 3
+    gin_bindings("synthetic_pairs.limit = 1")
+    assert [e["target"] for e in synthetic_pairs.read()["train"]] == ["ein Haus", "a tree"]
+    gin_bindings("synthetic_pairs.limit = 0")
+    with pytest.raises(CorpusError, match="synthetic_pairs.limit is 0; wanted a whole number"):
+        synthetic_pairs.read()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import vmsst_jax
 from vmsst_jax import disk
 from vmsst_jax.benchmarks import checksums, grid
 from vmsst_jax.experiments import processes
-from vmsst_jax.experiments.matrix import MODEL, RESULTS, Cell, Matrix, results_of
+from vmsst_jax.experiments.matrix import MODEL, RESULTS, START, Cell, Matrix, results_of
 from vmsst_jax.retrieval.store import versions, write_json
 from vmsst_jax.training.run import REPORT
 
@@ -37,6 +37,8 @@ class Ended(NamedTuple):
 def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
     """Does what is left to do in a cell; the next call goes on wherever this one is killed."""
     cell.folder.mkdir(parents=True, exist_ok=True)
+    if cell.start and not (cell.start.folder / MODEL / REPORT).is_file():
+        return _lacks_start(cell)
     try:
         lock = disk.open_locked(cell.folder / LOCK)
     except BlockingIOError:
@@ -47,6 +49,7 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
             return Ended(DONE, "before")
         record |= {
             **{"row": cell.row, "seed": cell.seed, "recipes": cell.recipes, "bindings": cell.bindings},
+            **{"start": cell.start and str(cell.start)},
             **{"configuration": cell.configuration, "state": "begun", "error": None, "evaluation": None},
             **{"versions": versions(), "cpus": os.cpu_count()},
         }
@@ -58,6 +61,16 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
             record |= {"state": FAILED, "error": str(error)}
         write_json(cell.folder / RECORD, record)
     return Ended(record["state"], record["error"] or "")
+
+
+def _lacks_start(cell: Cell) -> Ended:
+    """A cell that starts from a model that isn't there: another process makes it, or nobody does."""
+    cell.start.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        disk.open_locked(cell.start.folder / LOCK).close()
+    except BlockingIOError:
+        return Ended(BUSY)
+    return Ended(FAILED, f"it starts from {cell.start}, which isn't trained")
 
 
 def read(cell: Cell) -> dict | None:
@@ -83,7 +96,8 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
     model = cell.folder / MODEL
     if not (model / REPORT).is_file():
         recipes = [f"--gin_file={name}" for name in cell.recipes]
-        bindings = [f"--gin_bindings={b}" for b in (*cell.bindings, f"train.model_dir = {str(model)!r}")]
+        start = [f"{START} = {str(cell.start.folder / MODEL)!r}"] if cell.start else []
+        bindings = [f"--gin_bindings={b}" for b in (*cell.bindings, *start, f"train.model_dir = {str(model)!r}")]
         run("train", *recipes, f"--gin_search_paths={search_paths}", *bindings)
         if not (model / REPORT).is_file():
             raise processes.Failed("train was stopped before its last step")
