@@ -93,8 +93,8 @@ def test_done_stages_are_left_alone(settings, tmp_path, capsys):
     (tmp_path / "out").rename(tmp_path / "moved")
     (tmp_path / "data").mkdir()
     (tmp_path / "numbers").rename(tmp_path / "data" / "numbers")
-    elsewhere = {"output": str(tmp_path / "moved"), "folders": {"data": str(tmp_path / "data")}}
-    more = {**settings["stages"], "four": stage("{two}/out", 1000), "never": None}
+    elsewhere = {"output": str(tmp_path / "moved"), "folders": {"data": str(tmp_path / "data"), "nothing": None}}
+    more = {**settings["stages"], "four": stage("{two}/out", 1000, inputs=["{nothing}"]), "never": None}
     assert "1012" in run(settings, stages=more, **elsewhere).report
     assert capsys.readouterr().out.count("done before") == 3
 

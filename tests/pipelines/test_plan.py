@@ -46,6 +46,14 @@ def test_references(tmp_path):
         there.put_in(stages["best"], stages["best"].settings)
 
 
+def test_a_folder_that_is_none():
+    stage = {"command": "text", "flags": {"folder": "{source}", "input": "{source}/x"}, "inputs": ["{source}"]}
+    found = plan.pipeline({"a": stage}, "out", {"source": None})
+    assert found.put_in(found.stages["a"], {"folder": "{source}"}) == {"folder": None}
+    with pytest.raises(ValueError, match="{source}/x is wanted, and source is None"):
+        found.put_in(found.stages["a"], stage["flags"])
+
+
 def test_what_training_is(tmp_path):
     def resolve(recipes, bindings):
         return "\n".join(["train.model_dir = 'x'", "a.size = %SIZE", "SIZE = 3", *bindings])

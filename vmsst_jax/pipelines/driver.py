@@ -157,7 +157,9 @@ def _inputs(pipeline: Pipeline, stage: Stage) -> dict[str, str]:
     """
     found = {}
     for name in stage.inputs:
-        pattern = str(plan.put_in(name, pipeline.folders))
+        pattern = plan.put_in(name, pipeline.folders)
+        if pattern is None:
+            continue
         files = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         if not files:
             raise FileNotFoundError(f"stage {stage.name} reads {pattern}, and there is no such file")

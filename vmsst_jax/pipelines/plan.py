@@ -57,7 +57,7 @@ class Pipeline:
 
     stages: dict[str, Stage]
     output: Path
-    folders: dict[str, str]
+    folders: dict[str, str | None]
     checksums: dict[str, str]
     config_text: str
 
@@ -91,7 +91,8 @@ def pipeline(
         elsewhere, whose checksums are kept. Flags that are None are left out, True stands for a flag without value,
         lists are written with commas. A stage that is None is left out.
       output: the folder for everything.
-      folders: {name: path} outside of the pipeline, for references; where they lie is no part of what a stage is.
+      folders: {name: path} outside of the pipeline, for references; where they lie is no part of what a stage is. One
+        that is None is no input, and a flag that is a reference to it alone is left out.
       values: {name: value} for references.
       checksums: {an input as a stage names it: the SHA-256 that it should have, None for any}.
       config_text: the recipe, kept with the results.
@@ -103,8 +104,7 @@ def pipeline(
         raise ValueError(f"pipeline.stages are {stages!r:.200}; wanted {{NAME: {{'command': ...}}, ...}}, at least one")
     if not isinstance(output, str) or not output:
         raise ValueError(f"pipeline.output is {output!r}; wanted the name of a folder, as in 'runs/umse'")
-    folders = {name: path for name, path in (folders or {}).items() if path is not None}
-    values = values or {}
+    folders, values = folders or {}, values or {}
     if twice := sorted((folders.keys() & stages.keys()) | (values.keys() & {*stages, *folders})):
         raise ValueError(f"{', '.join(twice)} is the name of more than one stage, folder or value")
     made: dict[str, Stage] = {}
@@ -184,9 +184,14 @@ def put_in(value: object, known: Mapping[str, object], leave: bool = False) -> o
             return match[0]
         return known[name] if file is None else value_of(Path(str(known[name])) / file, keys)
 
+    def text(match: re.Match) -> str:
+        if (found := meaning(match)) is None:
+            raise ValueError(f"{value} is wanted, and {match[1]} is None: say where it is")
+        return str(found)
+
     if whole := REFERENCE.fullmatch(value):
         return meaning(whole)
-    return REFERENCE.sub(lambda match: str(meaning(match)), value)
+    return REFERENCE.sub(text, value)
 
 
 def value_of(file: Path, keys: str) -> object:
