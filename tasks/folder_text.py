@@ -5,7 +5,8 @@
 `folder_text`, documents: each line one of its own, for monolingual training. With `apart` every language takes another
 part of the lines of "train" (of two languages the first takes the first half, the second the second half), so that the
 text of aligned files holds no sentence together with its translation. `folder_pairs`, parallel text: line i of two
-languages, for every two of them; their files must be aligned.
+languages, for every two of them; their files must be aligned. With `apart` False those of "train" are taken to be no
+translations of each other, and this split of the pairs is empty.
 
 The languages are `folder_text.languages`, the folder is `folder_text.data_dir`. Both tasks have the splits "train" and
 "validation", the pairs also "test", which is empty unless `folder_text.test` is set. Importing this module opens no
@@ -86,7 +87,7 @@ def read_pairs() -> dict[str, list[dict]]:
       CorpusError: as ``read_documents``; files of different lengths, a line without text.
     """
     found, examples = settings(), {TRAIN: [], VALIDATION: [], TEST: []}
-    given = [split for split in examples if found[split]]
+    given = [split for split in examples if found[split] and (split != TRAIN or found["apart"])]
     for split, (a, b) in itertools.product(given, itertools.combinations(found["languages"], 2)):
         file = PairFile(_file(split, a), _file(split, b))
         for number, (source, target, problem) in enumerate(file.pairs(), 1):

@@ -1,11 +1,14 @@
-"""Registers small sets of one folder as documents: four tasks, and `local_documents`, a mixture of the first three.
+"""Registers small sets of one folder as documents: five tasks, and two mixtures of them.
 
-The news of NTREX is no part of the mixture: the evaluator mines it. The setting `local_documents.data_dir` names the
-folder, and `local_documents.languages` the codes that are read if not all are. Each task reads a folder in there
+`local_documents` is a mixture of the first three; `local_text` has the captions, too. The news of NTREX is in neither:
+the evaluator mines it. The setting `local_documents.data_dir` names the folder, and `local_documents.languages` the
+codes that are read if not all are. Each task reads a folder in there
 
     bible_documents   bible_gospels_acts/`<code>.tsv`  key `BOOK ch:v`, text; a chapter is a document
     quran_documents   quran/`quran.<code>.tsv`         chapter, verse, text; a chapter is a document
     python_documents  python_docs/`en-<code>.tsv`      page, position, English, translation; each a paragraph
+    caption_documents multi30k/`train.<code>`          aligned captions of pictures, each one its own document; every
+                                                       language has other pictures
     ntrex_documents   ntrex/`newstest2019-*.<c>.txt`   one sentence a line, their documents in DOCUMENT_IDS.tsv
 
 in every language whose file is there and isn't empty, under plain codes (`zh-cn`, `zho_Hans` -> zh). A tenth of the
@@ -37,11 +40,13 @@ SETS = {
     "bible_documents": ("bible_gospels_acts", r"([a-z]{2,3})\.tsv"),
     "quran_documents": ("quran", r"quran\.([a-z]{2,3})\.tsv"),
     "python_documents": ("python_docs", r"en-([a-z]{2,3})(?:-[a-z]+)?\.tsv"),
+    "caption_documents": ("multi30k", r"train\.([a-z]{2})"),
     "ntrex_documents": ("ntrex", r"newstest2019-(?:ref|src)\.([a-z]{3})(?:_Hans)?\.txt"),
 }
 
 
-MIXED = tuple(name for name in SETS if name != "ntrex_documents")
+MIXED = ("bible_documents", "quran_documents", "python_documents")
+WITH_CAPTIONS = (*MIXED, "caption_documents")
 
 
 @gin.configurable("local_documents", module="tasks")
@@ -85,8 +90,10 @@ def read(name: str) -> Iterator[tuple[str, Document]]:
       CorpusError: no data folder is bound, or a file is missing, empty or malformed.
     """
     files = _files(name)
-    for lang, file in files:
-        if name == "bible_documents":
+    for place, (lang, file) in enumerate(files):
+        if name == "caption_documents":
+            rows = _captions(file, lang, place, len(files))
+        elif name == "bible_documents":
             rows = keyed(file, lang, pattern=r"(.+):\d+")
         elif name == "quran_documents":
             rows = keyed(file, lang, text=2)
@@ -101,6 +108,16 @@ def read(name: str) -> Iterator[tuple[str, Document]]:
         yield from _with_split(largest, keyed(largest, "en", text=2, layout="paragraphs"))
 
 
+def _captions(file: LineFile, lang: str, place: int, languages: int) -> Iterator[Document]:
+    """Every caption of the part of a file that is its language's alone; CorpusError for text that isn't UTF-8."""
+    for number, line in enumerate(file.lines(), 1):
+        if number % languages == place:
+            try:
+                yield Document(f"caption {number}", lang, (line.decode().strip(),))
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{file}, line {number}: not valid UTF-8 ({error.reason})") from None
+
+
 def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
     for document in documents_of(file, rows, "error"):
         yield VALIDATION if is_held_out(document.key, HELD_OUT) else TRAIN, document
@@ -109,7 +126,8 @@ def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
 def _register() -> None:
     for name in SETS:
         documents.add_task(name, lambda name=name: read(name), (TRAIN, VALIDATION))
-    seqio.MixtureRegistry.add("local_documents", [(name, 1.0) for name in MIXED])
+    for mixture, names in (("local_documents", MIXED), ("local_text", WITH_CAPTIONS)):
+        seqio.MixtureRegistry.add(mixture, [(name, 1.0) for name in names])
 
 
 _register()

@@ -2,9 +2,11 @@
 
 The setting `synthetic_pairs.files` names such files, by a path, a glob pattern or a list of them. A line has four
 columns between tabs: the language of the original, the language of its translation, the original, the translation.
-Translations in both directions, of other originals each, go together into one set. There is one split, "train".
-Importing this module opens no file.
+Translations in both directions, of other originals each, go together into one set. `synthetic_pairs.limit` takes only
+so many pairs of each file. There is one split, "train". Importing this module opens no file.
 """
+
+import itertools
 
 import gin
 
@@ -15,14 +17,16 @@ COLUMNS = ("source_lang", "target_lang", "source", "target")
 
 
 @gin.configurable("synthetic_pairs", module="tasks")
-def settings(files=None) -> dict:
-    """Which files; bound as `synthetic_pairs.files`."""
+def settings(files=None, limit: int | None = None) -> dict:
+    """Which files, and how many pairs of each; bound as `synthetic_pairs.files` and `synthetic_pairs.limit`."""
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise CorpusError(f"synthetic_pairs.limit is {limit!r}; wanted a whole number of 1 or more, or None for all")
     if not files:
         raise CorpusError(
             "no pairs: bind synthetic_pairs.files to what vmsst_jax.translate wrote with --pairs, such as "
             "--gin.synthetic_pairs.files='\"pairs/*.tsv\"'"
         )
-    return {"files": expand(files)}
+    return {"files": expand(files), "limit": limit}
 
 
 def read() -> dict[str, list[dict]]:
@@ -31,9 +35,10 @@ def read() -> dict[str, list[dict]]:
     Raises:
       CorpusError: no files are named or there are none, a line has other columns or isn't UTF-8, or there is no pair.
     """
-    files, examples = settings()["files"], []
+    found, examples = settings(), []
+    files = found["files"]
     for file in map(LineFile, files):
-        for number, line in enumerate(file.lines(), 1):
+        for number, line in enumerate(itertools.islice(file.lines(), found["limit"]), 1):
             try:
                 fields = [field.strip() for field in line.decode().split("\t")]
             except UnicodeDecodeError as error:

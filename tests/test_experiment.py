@@ -7,7 +7,7 @@ import gin
 import pytest
 
 from vmsst_jax import command, config, experiment
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes
 
 FOLDER = pathlib.Path(__file__).parents[1] / "gin"
 
@@ -36,9 +36,9 @@ def test_the_command(tmp_path, capsys, clean, monkeypatch):
 
     def fails(log, arguments, lock):
         ran.append(arguments)
-        raise stages.StageFailed("train: no memory")
+        raise processes.Failed("train: no memory")
 
-    monkeypatch.setattr(stages, "_process", fails)
+    monkeypatch.setattr(processes, "run", fails)
 
     def main(*flags):
         with pytest.raises(SystemExit) as ended:

@@ -20,7 +20,7 @@ RECIPES = sorted(
     f.relative_to(FOLDER).as_posix()
     for f in FOLDER.rglob("*.gin")
     if f.parent.name not in OTHERS
-    and not f.name.startswith(("ccp", "dpr", "mlm", "tlm", "umt"))  # have tests of their own
+    and not f.name.startswith(("ccp", "dpr", "mlm", "tlm", "umse", "umt"))  # have tests of their own
 )
 PAPER = [name for name in RECIPES if not name.startswith(("quickstart", "small"))]
 

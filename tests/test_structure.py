@@ -22,10 +22,13 @@ FLOORS = [
     {"translation"},
     {"benchmarks"},
     {"experiments"},
+    {"pipelines"},
     {"config", "tasks"},  # config registers parts of every floor; tasks are loaded by name
     {"preparation"},  # reads the tables of the tasks that it prepares
-    {"train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine", "translate", "experiment"}
-    | {"word_mapping"},
+    {
+        *("train", "embed", "evaluate", "search", "convert", "profile", "calibrate", "mine", "translate", "experiment"),
+        *("text", "pipeline", "word_mapping"),
+    },
     {"prepare"},
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}

@@ -26,7 +26,11 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 TRAIN = "vmsst_jax.training.run.train"
 EVALUATE = "vmsst_jax.benchmarks.grid.evaluate"
 EXPERIMENT = "vmsst_jax.experiments.matrix.experiment"
-EXAMPLES = {TRAIN: "quickstart.gin", EVALUATE: "evaluate/all.gin", EXPERIMENT: "experiments/smoke.gin"}
+PIPELINE = "vmsst_jax.pipelines.plan.pipeline"
+EXAMPLES = {
+    **{TRAIN: "quickstart.gin", EVALUATE: "evaluate/all.gin", EXPERIMENT: "experiments/smoke.gin"},
+    **{PIPELINE: "umse_small.gin"},
+}
 # Macros that are read here, before any recipe could refer to them.
 FREE_MACROS = ("TASK_MODULES",)
 # What recipes include isn't a recipe by itself.
@@ -83,6 +87,7 @@ def register() -> None:
     from vmsst_jax.models.vmsst import ModelConfig
     from vmsst_jax.objectives import bitranslation, ccp, contrastive, dual_encoder, masked_lm, vmsst
     from vmsst_jax.objectives import translation as translating
+    from vmsst_jax.pipelines import plan
     from vmsst_jax.training import encoder_start, loop, optimizers, run, schedules, validation
     from vmsst_jax.translation import bleu
 
@@ -109,7 +114,7 @@ def register() -> None:
         *(validation.ValidationLoss, in_training.HeldOut, in_training.HeldOutReport, in_training.LatentUse),
         *(context_retrieval.ContextRetrieval, context_retrieval.ContextRetrievalReport),
         *(loop.Rhythm, run.Stream, run.Saving, run.train, sharding.make_mesh),
-        *(grid.evaluate, matrix.experiment),
+        *(grid.evaluate, matrix.experiment, plan.pipeline),
     ):
         gin.external_configurable(item, module=item.__module__)
     for function in (
@@ -137,9 +142,9 @@ def configure(
 ) -> functools.partial:
     """Parses recipes and bindings and returns ``target`` with its arguments, ready to be called.
 
-    ``target`` is ``TRAIN``, ``EVALUATE`` or ``EXPERIMENT``. The arguments are evaluated, not run: ``.keywords`` of
-    what comes back shows what a recipe means, for instance ``.keywords["streams"][0].data.batch_size`` or
-    ``.keywords["model"](num_languages)``, the module.
+    ``target`` is ``TRAIN``, ``EVALUATE``, ``EXPERIMENT`` or ``PIPELINE``. The arguments are evaluated, not run:
+    ``.keywords`` of what comes back shows what a recipe means, for instance
+    ``.keywords["streams"][0].data.batch_size`` or ``.keywords["model"](num_languages)``, the module.
 
     ``TASK_MODULES`` (a list of module names) is found first and its modules imported, so that what they register can be
     bound in the same recipe. Raises ValueError with what was found and the closest known names for an unknown recipe,

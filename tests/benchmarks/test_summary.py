@@ -29,6 +29,13 @@ def tatoeba(every, seen=None, unseen=None):
 STS = {"means": {"English": {"pearson": 0.6}, "XL": {"pearson": 0.8}}, "scores": ["pearson"], "per_language": {}}
 
 
+def test_scores_in_lists_are_named_by_their_place():
+    result = {"layers": [{"accuracy": 0.25}, {"accuracy": 0.5}]}
+    assert columns.score(Column("one", "psm", ("layers", "1", "accuracy")), result) == 0.5
+    with pytest.raises(KeyError, match="no layers/2; there is 0, 1"):
+        columns.score(Column("two", "psm", ("layers", "2", "accuracy")), result)
+
+
 def test_group_and_overall_means(layouts):
     table = summary.table_of("main", ["STS", "Tatoeba"], ["A", "B"], {})
     results = {("A", "STS"): STS, ("A", "Tatoeba"): tatoeba(0.9), ("B", "STS"): STS}

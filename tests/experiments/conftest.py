@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax.benchmarks import grid
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes
 from vmsst_jax.retrieval import embedder
 
 # Stands for `python -m`: trains ten steps, one number each, and goes on where it was killed. It dies by its own hand
@@ -22,6 +22,9 @@ name, *flags = sys.argv[1:]
 bindings = dict(f.removeprefix("--gin_bindings=").split(" = ", 1) for f in flags if f.startswith("--gin_bindings="))
 values = {key: ast.literal_eval(value) for key, value in bindings.items()}
 model = pathlib.Path(values["train.model_dir"])
+if "INIT_CHECKPOINT" in values:
+    start = json.loads((pathlib.Path(values["INIT_CHECKPOINT"]) / "report.json").read_text())
+    values["run.level"] = values.get("run.level", 0) + 10 * start["step"]
 model.mkdir(parents=True, exist_ok=True)
 if values.get("run.broken"):
     sys.exit("something to ignore\\n" + name + ": error: there is no such corpus")
@@ -78,7 +81,7 @@ def resolve():
 def program(tmp_path, monkeypatch):
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
-    monkeypatch.setattr(stages, "PYTHON", (sys.executable, str(file)))
+    monkeypatch.setattr(processes, "PYTHON", (sys.executable, str(file)))
     return file
 
 
@@ -122,7 +125,7 @@ class Letters:
 @pytest.fixture
 def played(run, tmp_path, monkeypatch):
     """The names of the stages run, training as before and scoring with ``Letters`` in this process."""
-    ran, process = [], stages._process
+    ran, process = [], processes.run
 
     def play(log, arguments, lock):
         ran.append((arguments[0], arguments[1:]))
@@ -133,9 +136,9 @@ def played(run, tmp_path, monkeypatch):
             values = dict(line.removeprefix("evaluate.").split(" = ", 1) for line in recipe.splitlines())
             outcome = grid.evaluate(**{key: ast.literal_eval(value) for key, value in values.items()})
             if outcome.missing:
-                raise stages.StageFailed(f"evaluate: {outcome.missing}")
+                raise processes.Failed(f"evaluate: {outcome.missing}")
 
-    monkeypatch.setattr(stages, "_process", play)
+    monkeypatch.setattr(processes, "run", play)
     monkeypatch.setattr(embedder, "load", lambda path, *args, **options: Letters(path, **options))
     monkeypatch.setattr(grid.html_report, "write_page", lambda *args, **more: None)
     none = SimpleNamespace(check=lambda *_: None, applied=lambda model, *_: model)

@@ -11,13 +11,13 @@ import time
 import pytest
 
 from vmsst_jax import disk
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes, stages
 
 DRIVER = """
 import sys
-from vmsst_jax.experiments import driver, matrix, stages
+from vmsst_jax.experiments import driver, matrix, processes, stages
 
-stages.PYTHON = (sys.executable, sys.argv[1])
+processes.PYTHON = (sys.executable, sys.argv[1])
 made = matrix.experiment(**eval(sys.argv[2]))
 driver.run(made, lambda recipes, bindings: "\\n".join([f"recipe.names = {recipes!r}", *bindings]))
 """
@@ -102,6 +102,55 @@ def test_a_changed_binding_is_another_cell(run, table, tmp_path):
     assert table()["rows"]["row a"]["loss"]["values"] == {"0": 5}
 
 
+@pytest.fixture
+def chain(settings):
+    """Rows that start from the models of other rows."""
+    return {
+        **settings["rows"],
+        "row c": {"recipe": "a.gin", "start": "row b", "seeds": [2]},
+        "row d": {"recipe": "a.gin", "start": "row c", "bindings": {"run.steps": 5}, "seeds": [2]},
+    }
+
+
+def test_rows_that_start_from_others(run, table, chain, tmp_path):
+    assert run(rows=chain).failed == {}
+    found = table()["rows"]
+    assert found["row c"]["found"]["values"] == {"2": (2 + 10 * 10) / 100}
+    assert found["row d"]["found"]["values"] == {"2": (2 + 10 * 10) / 100}
+    cells = matrix.cells(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
+    assert [str(cell) for cell in cells][-3:] == ["row c, seed 2", "row d, seed 2", "row a, seed 2"]
+    record = json.loads(next((tmp_path / "out").glob("row_c/seed_2_*/cell.json")).read_text())
+    assert record["start"] == "row b, seed 2"
+    # Another start is another cell.
+    chain["row b"] = {**chain["row b"], "bindings": {"run.level": 4}}
+    others = matrix.cells(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
+    same = {cell.folder for cell in cells} & {cell.folder for cell in others}
+    assert {folder.parent.name for folder in same} == {"row_a"}
+
+
+def of_chain(rows, tmp_path):
+    return {"rows": rows, "scores": {"loss": ["training", "train", "parallel", "loss"]}, "output": str(tmp_path)}
+
+
+def test_a_start_that_is_not_trained(run, table, chain, settings):
+    why = {"row c, seed 2": "it starts from row b, seed 2, which isn't trained"}
+    assert run(rows=chain, only=["row c"]).failed == why
+    chain["row b"] = {**chain["row b"], "bindings": {"run.broken": True}}
+    assert run(rows=chain, only=["row b", "row c"]).failed == why | {
+        "row b, seed 1": "train: there is no such corpus",
+        "row b, seed 2": "train: there is no such corpus",
+    }
+
+
+def test_a_start_that_another_process_trains_is_waited_for(chain, resolve, settings, program):
+    made = matrix.experiment(**{**settings, "rows": chain})
+    cell = next(cell for cell in matrix.cells(made, resolve) if cell.row == "row c")
+    cell.start.folder.mkdir(parents=True)
+    with disk.open_locked(cell.start.folder / stages.LOCK):
+        assert stages.advance(made, cell) == (stages.BUSY, "")
+    assert stages.advance(made, cell).state == stages.FAILED
+
+
 def test_data_that_differ_between_seeds_are_said(run, table, tmp_path):
     run(only=["row a"])
     (record,) = (tmp_path / "out").glob("row_a/seed_1_*/cell.json")
@@ -129,7 +178,7 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     )
     program = tmp_path / "program.py"
     program.write_text(code + "\ntime.sleep(60)")
-    monkeypatch.setattr(stages, "PYTHON", (sys.executable, str(program)))
+    monkeypatch.setattr(processes, "PYTHON", (sys.executable, str(program)))
     made = matrix.experiment(**settings)
     cell = matrix.cells(made, resolve)[0]
 
@@ -159,4 +208,4 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     ],
 )
 def test_last_words(printed, code, words):
-    assert stages.last_words(printed, code) == words
+    assert processes.last_words(printed, code) == words

@@ -27,6 +27,8 @@ def folder(tmp_path):
     for code, pages in (("zh-cn", 30), ("fr", 12), ("id", 0)):
         lines = (f"page{p}\t{i}\tEnglish {p}. Two.\t{code} {p}. Two.\n" for p in range(pages) for i in range(2))
         put(f"python_docs/en-{code}.tsv", "".join(lines))
+    for code in ("en", "fr"):
+        put(f"multi30k/train.{code}", "".join(f"{code} picture {i}\n" for i in range(30)))
     put("ntrex/DOCUMENT_IDS.tsv", "".join(f"d{i // 2}\n" for i in range(60)))
     for name in ("src.eng", "ref.zho_Hans", "ref.arb"):
         put(f"ntrex/newstest2019-{name}.txt", "".join(f"{name} {i}\n" for i in range(60)))
@@ -55,6 +57,11 @@ def test_four_sets_of_a_folder(folder, gin_bindings):
     news = rows("ntrex_documents") + rows("ntrex_documents", "validation")
     assert {r["lang"] for r in news} == {"en", "zh", "ar"} and len(news) == 90
     assert {r["lang"] for r in rows("local_documents")} == {"en", "fr", "mlf", "zh"}  # not the news
+    captions = rows("caption_documents") + rows("caption_documents", "validation")
+    pictures = {code: {r["text"].split()[-1] for r in captions if r["lang"] == code} for code in ("en", "fr")}
+    assert len(captions) == 30 and not pictures["en"] & pictures["fr"] and len(pictures["en"]) == 15
+    assert any("picture" in r["text"] for r in rows("local_text"))
+    assert not any("picture" in r["text"] for r in rows("local_documents"))
     gin_bindings('local_documents.languages = ["fr", "zh"]')
     assert local_documents.languages(names=("python_documents",)) == ("en", "fr", "zh")
     assert {r["lang"] for r in rows("python_documents")} == {"fr", "zh"}

@@ -60,6 +60,16 @@ def test_pairs_of_every_two_languages(bind, folder):
         assert e["target"] == f"train {e['target_lang']} {number}"
 
 
+def test_text_that_is_not_aligned_has_no_pairs_to_train_on(bind, folder):
+    from vmsst_jax.tasks import folder_text
+
+    (folder / "train.de").write_text("one line\n")
+    bind("folder_text.apart = False")
+    assert {split: len(rows) for split, rows in folder_text.read_pairs().items()} == {
+        "train": 0, "validation": 3, "test": 0,
+    }  # fmt: skip
+
+
 def test_the_test_split_is_one_that_is_named(bind):
     from vmsst_jax.tasks import folder_text
 
@@ -119,6 +129,11 @@ def test_synthetic_pairs(gin_bindings, tmp_path):
         ("de", "en", "rot", "red"),
     ]
     assert len({e["pair_id"] for e in found}) == 3
+    gin_bindings("synthetic_pairs.limit = 1")
+    assert [e["target"] for e in synthetic_pairs.read()["train"]] == ["ein Haus", "a tree"]
+    gin_bindings("synthetic_pairs.limit = 0")
+    with pytest.raises(CorpusError, match="synthetic_pairs.limit is 0; wanted a whole number"):
+        synthetic_pairs.read()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,17 @@ def test_products_are_counted_as_often_as_they_run(function, products):
     assert cost.matmul_flops(function, X, W) == products * PRODUCT
 
 
-def test_products_of_a_while_loop_are_refused():
+def test_a_loop_that_may_end_early_counts_with_its_most_turns():
+    def write(x, w):
+        carry = (jnp.int32(1), jnp.zeros(3, bool), x @ w)
+        return jax.lax.while_loop(lambda c: (c[0] < 7) & ~c[1].all(), lambda c: (c[0] + 1, c[1], c[2] @ w), carry)
+
+    assert cost.matmul_flops(write, X, W) == (1 + 6) * PRODUCT
+    assert cost.matmul_flops(write, X, W, writing=False) == PRODUCT
+    assert cost.matmul_flops(lambda n: jax.lax.while_loop(lambda c: c < 7, lambda c: c + 1, n), 0) == 0
+
+
+def test_products_of_a_while_loop_without_a_counter_are_refused():
     with pytest.raises(ValueError, match="a while loop holds matrix products"):
         cost.matmul_flops(lambda x, w: jax.lax.while_loop(lambda c: c[0, 0] < 9, lambda c: c @ w, x), X, W)
 

@@ -5,9 +5,13 @@ import json
 import jax
 import pytest
 
-from vmsst_jax import runtime, sharding
+from vmsst_jax import models, runtime, sharding
 from vmsst_jax.data.parallel import ParallelText
+from vmsst_jax.data.translation import RoundTripText, TranslationText
+from vmsst_jax.models.bert import BertConfig
+from vmsst_jax.models.seq2seq import Seq2SeqConfig
 from vmsst_jax.objectives.contrastive import contrastive
+from vmsst_jax.objectives.translation import back_translation, translation
 from vmsst_jax.objectives.vmsst import vmsst
 from vmsst_jax.training import optimizers, profile_report, profiling, run, schedules, state
 
@@ -81,3 +85,22 @@ def test_an_unknown_topology_is_named(monkeypatch):
     monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", refuse)
     with pytest.raises(ValueError, match="no TPU topology 'v9:1' can be had: no such thing. Names are like v5e:2x4"):
         runtime.topology("v9:1")
+
+
+def test_translations_that_a_step_writes_have_no_gradient():
+    """Back translation writes one token at a time, at most as many as fit; the gradients come after it."""
+    sizes = dict(vocab_size=40, embed_dim=16, num_heads=2, mlp_dim=24, num_layers=1, max_positions=40)
+    bert = BertConfig(**sizes, num_languages=2, mlm_head="bias")
+    text = RoundTripText("not_registered", "en", batch_size=8, widths=(8,), through="de")
+    given = TranslationText("not_registered", batch_size=8, widths=(8,), source="en", target="de")
+    made = {
+        "mesh": sharding.make_mesh,
+        "model": lambda languages: models.build("seq2seq", Seq2SeqConfig(bert, eos_id=2)),
+        "languages": ("de", "en"),
+        "optimizer": optimizers.adam(schedules.constant(1e-3)),
+        "streams": [run.Stream(text, back_translation, "back"), run.Stream(given, translation, "given")],
+    }
+    found = profiling.profile(made, jax.devices()[:1], steps=1)["streams"]
+    assert found["back"]["examples"] == 8 and found["back"]["measured"]["seconds"] > 0
+    assert found["back"]["flops"]["model"] > 1.3 * found["given"]["flops"]["model"]
+    assert 0.8 < found["back"]["flops"]["executed"] / found["back"]["flops"]["model"] < 1.2

@@ -33,6 +33,12 @@ def folder(path: str | os.PathLike, files: Iterable[Path] | None = None) -> str:
     return digest.hexdigest()
 
 
+def of_file(path: str | os.PathLike) -> str:
+    """SHA-256 of a file's contents, as ``sha256sum`` prints it; FileNotFoundError where there is none."""
+    stat = os.stat(path)
+    return _contents(Path(path), stat.st_size, stat.st_mtime_ns)
+
+
 @functools.cache
 def _contents(file: Path, size: int, modified_ns: int) -> str:
     """A file's checksum, read once in a process: many models are scored on the same data."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Column(NamedTuple):
     """A score: its name, the benchmark as the recipe calls it, and where it stands in that benchmark's result.
 
-    ``path`` leads there from the top, such as ("means", "all", "mean"); an empty one stands for the main score: the
-    last of "scores" in the first of "means".
+    ``path`` leads there from the top, such as ("means", "all", "mean"), through lists by place as in ("layers", "3",
+    "accuracy"); an empty one stands for the main score: the last of "scores" in the first of "means".
     """
 
     name: str
@@ -34,6 +34,8 @@ def score(column: Column, result: dict) -> float | None:
     """The column's score in a result; KeyError, saying what there is, where the result has no such score."""
     value, path = result, column.path or ("means", next(iter(result["means"])), result["scores"][-1])
     for i, key in enumerate(path):
+        if isinstance(value, list):
+            value = {str(place): item for place, item in enumerate(value)}
         if key not in value:
             raise KeyError(f"no {'/'.join(path[: i + 1])}; there is {', '.join(value) or 'nothing'}")
         value = value[key]

@@ -158,6 +158,28 @@ def make(
     return made
 
 
+def hide(
+    pairs: Sequence[tuple[str, str]],
+    hidden: int,
+    *,
+    languages: tuple[str, str],
+    seed: int = 0,
+    files: tuple[Path, Path, Path] = (Path("source"), Path("target"), Path("gold")),
+) -> dict[str, MiningSet]:
+    """``make`` without text but the pairs: 2 x ``hidden`` of them stay whole, and of the others one side alone is kept.
+
+    ``languages``, ``seed`` and ``files``, the result and what is raised are as there.
+    """
+    sides = tuple(zip(*pairs, strict=True)) if pairs else ((), ())
+    counts = [_counts(side) for side in sides]
+    order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
+    # Sentences that are there twice can't be hidden; sorting is stable.
+    order.sort(key=lambda i: counts[0][pairs[i][0]] > 1 or counts[1][pairs[i][1]] > 1)
+    whole, rest = order[: 2 * hidden], order[2 * hidden :]
+    alone = [sides[0][i] for i in rest[::2]], [sides[1][i] for i in rest[1::2]]
+    return make([pairs[i] for i in whole], *alone, hidden=hidden, languages=languages, seed=seed, files=files)
+
+
 def _counts(texts: Sequence[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for text in texts:

@@ -8,11 +8,8 @@ choose the threshold, the other to test. In each half some pairs stay whole, and
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from vmsst_jax import checks
 from vmsst_jax.benchmarks import bucc, language_sets, mining_data
@@ -94,16 +91,9 @@ def _sets(data_dir: str | os.PathLike, code: str, hidden: int, seed: int) -> tup
             f"{paths[0]} has {len(foreign)} lines and {paths[1]} {len(english)}; line i of one has to translate line i "
             "of the other"
         )
-    counts = Counter(foreign), Counter(english)
-    order = np.random.default_rng(seed).permutation(len(foreign)).tolist()
-    # Sentences that are there twice can't be hidden; sorting is stable.
-    order.sort(key=lambda i: counts[0][foreign[i]] > 1 or counts[1][english[i]] > 1)
-    whole, rest = order[: 2 * hidden], order[2 * hidden :]
-    made = mining_data.make(
-        [(foreign[i], english[i]) for i in whole],
-        [foreign[i] for i in rest[::2]],
-        [english[i] for i in rest[1::2]],
-        hidden=hidden,
+    made = mining_data.hide(
+        list(zip(foreign, english, strict=True)),
+        hidden,
         languages=(code, ENGLISH),
         seed=seed,
         files=(*paths, paths[0]),

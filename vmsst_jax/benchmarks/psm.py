@@ -30,16 +30,17 @@ def find_files(data_dir: str | os.PathLike, test_set: str | None = None) -> tupl
     """(name of the set, {language: its file}) of the files ``newstestYYYY.xx`` in ``data_dir``.
 
     Args:
-      test_set: "newstest2012" or whichever; None where there is only one.
+      test_set: "newstest2012" or whichever, also of another name; None where there is only one ``newstestYYYY``.
 
     Raises:
       FileNotFoundError: there is no such set.
       ValueError: there are several and none is named, or it has a single language.
     """
     folder, sets = Path(data_dir), {}
-    for path in sorted(folder.glob("newstest*.*")):
-        name, code = path.name.rsplit(".", 1)
-        sets.setdefault(name, {})[code] = path
+    for path in sorted(folder.glob("*.*")):
+        name, _, code = path.name.rpartition(".")
+        if name == test_set or name.startswith("newstest"):
+            sets.setdefault(name, {})[code] = path
     if test_set not in sets and (test_set or not sets):
         there = f"it has {', '.join(sets)}" if sets else "it has none"
         raise FileNotFoundError(f"{folder} holds no files {test_set or 'newstest2012'}.xx; {there}")
@@ -66,7 +67,7 @@ def evaluate(
       embedder: the model.
       data_dir: folder with files ``newstestYYYY.xx``.
       languages: codes; None for all.
-      test_set: "newstest2012" or whichever; None where there is only one.
+      test_set: "newstest2012" or whichever, also one of your own; None where there is only one ``newstestYYYY``.
       layers: whether to score every hidden state too, which takes a second pass; None does where the model has them.
 
     Returns:

@@ -92,6 +92,9 @@ class Rows(Protocol):
     def facts(self) -> list[str]:
         """For a run's overview: what the rows are."""
 
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+
 
 class RowStream:
     """Batches of ``rows``, endlessly; see the module."""
@@ -172,6 +175,10 @@ class RowStream:
         if self._step == self.steps:
             self._epoch, self._step = self._epoch + 1, 0
         return batch, info
+
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return self.rows.checksums()
 
     def state(self) -> dict:
         """The position: epoch, batch within it, batch since the start; and the number of rows as a check."""

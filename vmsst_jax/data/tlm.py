@@ -156,6 +156,10 @@ class CachedPairs:
         parts = [cache.langs[self._pair[self._which == c]] for c, cache in enumerate(self._caches)]
         return np.concatenate(parts)  # pairs stand in the caches' order
 
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return {cache.meta["source"]: cache.meta["sha256"] for cache in self._caches}
+
     def codes(self) -> str:
         """The languages, for people."""
         return ", ".join(sorted({code for cache in self._caches for code in cache.meta["sentences"]}))
@@ -199,3 +203,7 @@ class TlmRows:
     def facts(self) -> list[str]:
         """For a run's overview."""
         return [f"pairs of {self._pairs.codes()} in one row"]
+
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return self._pairs.checksums()

@@ -174,10 +174,11 @@ class Sentences:
       code: of the language.
       lengths: pieces of each, int64 [N]; none has more than ``most``.
       dropped: how many had more.
+      checksums: of the corpus.
     """
 
     def __init__(self, corpus: Corpus, lang: int, most: int, code: str):
-        self._caches, self.code, lengths = corpus.caches, code, []
+        self._caches, self.code, self.checksums, lengths = corpus.caches, code, corpus.checksums, []
         which, index = [], []
         self.dropped = 0
         for number, cache in enumerate(corpus.caches):
@@ -257,6 +258,10 @@ class SentenceRows:
         """For a run's overview."""
         return [f"sentences in {self._sentences.code}" + (" with noise" if self._noise is not None else "")]
 
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return self._sentences.checksums
+
 
 class TranslationRows:
     """The ``Rows`` of pairs in one direction."""
@@ -293,3 +298,7 @@ class TranslationRows:
     def facts(self) -> list[str]:
         """For a run's overview."""
         return [f"pairs from {self._name}"]
+
+    def checksums(self) -> dict[str, str]:
+        """{where the text comes from: its SHA-256}."""
+        return self._pairs.checksums()

@@ -26,7 +26,9 @@ MODEL, RESULTS = "model", "results"
 # The name under which training's own scores are called, where others have a benchmark's name.
 TRAINING = "training"
 # Of a row that trains, and of one that embeds a trained row's models in another way.
-OPTIONS, OPTIONS_OF = {"recipe", "bindings", "seeds", "model"}, {"of", "model"}
+OPTIONS, OPTIONS_OF = {"recipe", "bindings", "seeds", "model", "start"}, {"of", "model"}
+# The binding by which a row's training gets the model that it starts from.
+START = "INIT_CHECKPOINT"
 # A checkpoint more than this one is of no use once the run has ended; a row's own bindings come later.
 DISK = {"Saving.keep_last": 1}
 
@@ -39,6 +41,7 @@ class Row(NamedTuple):
       trained: the row whose cells hold its models: itself, or the one that it is "of".
       recipes, bindings, seeds: of its training; empty for one that is "of" another.
       model: options of ``grid.load`` but the checkpoint, by which its models embed.
+      start: the row from whose model of the same seed its training starts, or None.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Row(NamedTuple):
     bindings: dict[str, object]
     seeds: tuple[int, ...]
     model: dict
+    start: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Cell(NamedTuple):
       configuration: checksum of all bindings that hold, the seed among them, but for where things lie.
       folder: whose name has the beginning of it, so that another configuration never meets this one's results.
       models: {row: options of ``grid.load``}, what is scored in this cell.
+      start: the cell from whose model its training starts, or None.
     """
 
     row: str
@@ -83,6 +88,7 @@ class Cell(NamedTuple):
     configuration: str
     folder: Path
     models: dict[str, dict]
+    start: Cell | None = None
 
     def __str__(self) -> str:
         return f"{self.row}, seed {self.seed}"
@@ -106,8 +112,9 @@ def experiment(
 
     Args:
       rows: {name: {"recipe": a name or several, "bindings": {name: value} or a list of such dictionaries, "seeds": a
-        list if not that of all, "model": options of ``grid.evaluate``'s models}}, or {name: {"of": another row,
-        "model": {...}}}, which embeds that row's models otherwise. "calibration_steps" in "model" has a calibration
+        list if not that of all, "model": options of ``grid.evaluate``'s models, "start": an earlier row, whose model of
+        the same seed is bound to INIT_CHECKPOINT}}, or {name: {"of": another row, "model": {...}}}, which embeds that
+        row's models otherwise. "calibration_steps" in "model" has a calibration
         fitted, once for a cell. In bindings, text that begins with @ or % is a reference as in a recipe.
       scores: {column: path}: ["training", "train", STREAM, METRIC] the mean over the records of the last tenth of the
         steps; ["training", "evaluation", METRIC] the last evaluation; ["training", "report", SCORE] of the reports;
@@ -130,6 +137,7 @@ def experiment(
             raise ValueError(f"experiment.{what} are {named!r:.200}; wanted {{NAME: ..., ...}} with at least one")
     seeds = _seeds("experiment.seeds", seeds)
     made = {name: _row(name, options, rows, bindings or {}, seeds) for name, options in rows.items()}
+    _check_starts(made)
     listed = [_column(name, path) for name, path in scores.items()]
     benchmarks = (benchmarks or {}) if data_dir is not None else {}
     _check_calibration(made, calibration or {})
@@ -173,10 +181,13 @@ def cells(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], str]
             raise ValueError(f"row {row.name!r}: {error}") from error
         models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
         for place, seed in enumerate(row.seeds):
-            configuration = fingerprint(holding | {"train.seed": str(seed)})
+            before = next(((p, c) for p, c in found if (c.row, c.seed) == (row.start, seed)), None)
+            start, began = (before[1], {"start": before[1].configuration}) if before else (None, {})
+            configuration = fingerprint(holding | {"train.seed": str(seed)} | began)
             folder = matrix.output / report.slug(row.name) / f"seed_{seed}_{configuration[:8]}"
             bindings = (*given, f"train.seed = {seed}")
-            found.append((place, Cell(row.name, seed, row.recipes, bindings, configuration, folder, models)))
+            cell = Cell(row.name, seed, row.recipes, bindings, configuration, folder, models, start)
+            found.append((before[0] if before else place, cell))
     if len({cell.folder for _, cell in found}) < len(found):
         raise ValueError("two rows have names that give the same folder; name them more differently")
     ordered = [cell for _, cell in sorted(found, key=lambda item: item[0])]
@@ -246,7 +257,21 @@ def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int,
             raise ValueError(f"row {name!r}, binding {key}: {error}") from None
     recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
     seeds = _seeds(f"seeds of row {name!r}", options["seeds"]) if "seeds" in options else seeds
-    return Row(name, name, recipes, own, seeds, model)
+    return Row(name, name, recipes, own, seeds, model, options.get("start"))
+
+
+def _check_starts(rows: dict[str, Row]) -> None:
+    """Rows start from rows that train, earlier and with their seeds."""
+    before: dict[str, Row] = {}
+    for row in rows.values():
+        if row.start is not None:
+            check_names(f"row {row.name!r} starts from an earlier one that trains", [row.start], before)
+            if lacking := sorted(set(row.seeds) - set(before[row.start].seeds)):
+                raise ValueError(f"row {row.name!r} starts from {row.start!r}, which has no seed {lacking[0]}")
+            if START in row.bindings:
+                raise ValueError(f"row {row.name!r} binds {START}, which its start {row.start!r} gives")
+        if row.trained == row.name:
+            before[row.name] = row
 
 
 def _seeds(what: str, seeds: Sequence[int]) -> tuple[int, ...]:

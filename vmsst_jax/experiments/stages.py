@@ -9,25 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import vmsst_jax
 from vmsst_jax import disk
 from vmsst_jax.benchmarks import checksums, grid
-from vmsst_jax.experiments.matrix import MODEL, RESULTS, Cell, Matrix, results_of
+from vmsst_jax.experiments import processes
+from vmsst_jax.experiments.matrix import MODEL, RESULTS, START, Cell, Matrix, results_of
 from vmsst_jax.retrieval.store import versions, write_json
 from vmsst_jax.training.run import REPORT
 
 RECORD, RECIPE, LOCK, VECTORS, CALIBRATION = "cell.json", "evaluate.gin", ".lock", "vectors", "calibration_{}.npz"
-PYTHON = (sys.executable, "-m")
 # What ends a cell for now: BUSY another process is at it.
 DONE, FAILED, BUSY = "done", "failed", "another process is at it"
 
@@ -39,13 +34,11 @@ class Ended(NamedTuple):
     why: str = ""
 
 
-class StageFailed(Exception):
-    """A stage's process ended without doing its work; the text says why."""
-
-
 def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
     """Does what is left to do in a cell; the next call goes on wherever this one is killed."""
     cell.folder.mkdir(parents=True, exist_ok=True)
+    if cell.start and not (cell.start.folder / MODEL / REPORT).is_file():
+        return _lacks_start(cell)
     try:
         lock = disk.open_locked(cell.folder / LOCK)
     except BlockingIOError:
@@ -56,6 +49,7 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
             return Ended(DONE, "before")
         record |= {
             **{"row": cell.row, "seed": cell.seed, "recipes": cell.recipes, "bindings": cell.bindings},
+            **{"start": cell.start and str(cell.start)},
             **{"configuration": cell.configuration, "state": "begun", "error": None, "evaluation": None},
             **{"versions": versions(), "cpus": os.cpu_count()},
         }
@@ -63,10 +57,20 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
         try:
             _stages(matrix, cell, record, lock.fileno(), search_paths)
             record |= {"state": DONE}
-        except (StageFailed, OSError, ValueError) as error:
+        except (processes.Failed, OSError, ValueError) as error:
             record |= {"state": FAILED, "error": str(error)}
         write_json(cell.folder / RECORD, record)
     return Ended(record["state"], record["error"] or "")
+
+
+def _lacks_start(cell: Cell) -> Ended:
+    """A cell that starts from a model that isn't there: another process makes it, or nobody does."""
+    cell.start.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        disk.open_locked(cell.start.folder / LOCK).close()
+    except BlockingIOError:
+        return Ended(BUSY)
+    return Ended(FAILED, f"it starts from {cell.start}, which isn't trained")
 
 
 def read(cell: Cell) -> dict | None:
@@ -83,7 +87,7 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
     def run(stage: str, *arguments: str) -> None:
         began = time.monotonic()
         try:
-            _process(cell.folder / f"{stage}.log", [f"vmsst_jax.{stage}", *arguments], lock)
+            processes.run(cell.folder / f"{stage}.log", [f"vmsst_jax.{stage}", *arguments], lock)
         finally:
             spent = record["seconds"].get(stage, 0.0) + time.monotonic() - began
             record["seconds"][stage] = round(spent, 1)
@@ -92,10 +96,11 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
     model = cell.folder / MODEL
     if not (model / REPORT).is_file():
         recipes = [f"--gin_file={name}" for name in cell.recipes]
-        bindings = [f"--gin_bindings={b}" for b in (*cell.bindings, f"train.model_dir = {str(model)!r}")]
+        start = [f"{START} = {str(cell.start.folder / MODEL)!r}"] if cell.start else []
+        bindings = [f"--gin_bindings={b}" for b in (*cell.bindings, *start, f"train.model_dir = {str(model)!r}")]
         run("train", *recipes, f"--gin_search_paths={search_paths}", *bindings)
         if not (model / REPORT).is_file():
-            raise StageFailed("train was stopped before its last step")
+            raise processes.Failed("train was stopped before its last step")
     record["training"] = json.loads((model / REPORT).read_text("utf-8"))
     if not matrix.benchmarks:
         record["evaluation"] = _evaluation(matrix, cell)
@@ -112,42 +117,6 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
     run("evaluate", f"--gin_file={(cell.folder / RECIPE).resolve()}")
     record["evaluation"] = evaluation
     shutil.rmtree(vectors, ignore_errors=True)
-
-
-def _process(log: Path, command: Sequence[str], lock: int) -> None:
-    """Runs a command of ours to its end; StageFailed with its own last words.
-
-    It inherits the cell's lock: whoever is killed, the cell is free only when nobody works in it any more.
-    """
-    with open(log, "ab") as out:
-        begin = out.tell()
-        # In a session of its own, so that Ctrl-C reaches it once, from here, and training can save.
-        process = subprocess.Popen(
-            [*PYTHON, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            start_new_session=True, pass_fds=[lock],
-        )  # fmt: skip
-        try:
-            code = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-    if code:
-        with open(log, "rb") as out:
-            out.seek(begin)
-            printed = out.read().decode(errors="replace")
-        raise StageFailed(f"{command[0].removeprefix('vmsst_jax.')}: {last_words(printed, code)}")
-
-
-def last_words(printed: str, code: int) -> str:
-    """Why a process failed, from what it printed and its exit code."""
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    if missing := list(dict.fromkeys(line for line in lines if line.startswith("missing: "))):
-        return "; ".join(missing)
-    named = [line for line in lines if re.match(r"vmsst_jax\.\w+: error: ", line)]
-    return [*(re.sub(r"^[\w.]+: error: ", "", line) for line in named), *lines[-1:], f"exit code {code}"][0]
 
 
 def _calibrations(cell: Cell) -> dict[str, tuple[Path, tuple]]:

@@ -18,44 +18,66 @@ ELEMENT_BYTES = {
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
-def matmul_flops(function: Callable, *args) -> float:
+def matmul_flops(function: Callable, *args, writing: bool = True) -> float:
     """Floating-point operations of all matrix products in one call, over all devices: 2 m n k each.
 
     Counted in the function's jaxpr, loop bodies as often as they run (XLA's own count takes a loop's body once);
-    everything but matrix products is left out, as is usual where a share of the hardware's peak is computed.
+    everything but matrix products is left out, as is usual where a share of the hardware's peak is computed. A
+    ``while`` loop that may end early, as translations are written, counts with the most turns that it can take.
 
     Args:
       function: a JAX function.
       args: its arguments, or ``jax.ShapeDtypeStruct`` in their place.
+      writing: whether ``while`` loops count; they have no gradient.
 
     Raises:
-      ValueError: a ``while`` loop with products inside: how often it runs is not known beforehand.
+      ValueError: a ``while`` loop with products inside that no counter ends.
     """
-    return _flops(jax.make_jaxpr(function)(*args).jaxpr)
+    return _flops(jax.make_jaxpr(function)(*args).jaxpr, writing)
 
 
-def _flops(jaxpr) -> float:
-    return sum(_flops_of(equation) for equation in jaxpr.eqns)
+def _flops(jaxpr, writing: bool) -> float:
+    return sum(_flops_of(equation, writing) for equation in jaxpr.eqns)
 
 
-def _flops_of(equation) -> float:
+def _flops_of(equation, writing: bool) -> float:
     name, params = equation.primitive.name, equation.params
     if name == "dot_general":
         (contracting, _), _ = params["dimension_numbers"]
         shape = equation.invars[0].aval.shape
         return 2.0 * equation.outvars[0].aval.size * math.prod(shape[i] for i in contracting)
-    inner = [_flops(jaxpr) for jaxpr in _jaxprs(params)]
+    if name == "while" and not writing:
+        return 0.0
+    inner = [_flops(jaxpr, writing) for jaxpr in _jaxprs(params)]
     if not any(inner):
         return 0.0
     if name == "cond":
         return max(inner)
-    if name == "while":
-        raise ValueError("a while loop holds matrix products: how often they are made is known only when it runs")
-    times = params["length"] if name == "scan" else 1
+    times = params["length"] if name == "scan" else most_turns(equation) if name == "while" else 1
     if name == "shard_map":  # its shapes are those of one device
         axes = params.get("manual_axes", params["mesh"].axis_names)
         times = math.prod(params["mesh"].shape[axis] for axis in axes)
     return times * sum(inner)
+
+
+def most_turns(equation) -> int:
+    """How often a ``while`` loop runs at most: its condition holds only while a counter is below a constant.
+
+    The counter is taken to grow by 1 a turn, from where it begins if that is a constant, else from 0.
+
+    Raises:
+      ValueError: its condition has no such counter.
+    """
+    condition, constants = equation.params["cond_jaxpr"].jaxpr, equation.params["cond_nconsts"]
+    before = len(equation.invars) - len(condition.invars[constants:])
+    begins = dict(zip(condition.invars[constants:], equation.invars[before:], strict=True))
+    for test in (equation for equation in condition.eqns if equation.primitive.name == "lt"):
+        counter, limit = test.invars
+        if isinstance(limit, core.Literal) and not isinstance(counter, core.Literal) and counter in begins:
+            first = begins[counter]
+            if not first.aval.shape and np.issubdtype(first.aval.dtype, np.integer):
+                return int(limit.val) - (int(first.val) if isinstance(first, core.Literal) else 0)
+    raise ValueError("a while loop holds matrix products: how often they are made is known only when it runs")
 
 
 def _jaxprs(params: dict) -> Iterator:

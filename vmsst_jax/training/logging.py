@@ -8,6 +8,7 @@ import math
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -69,7 +70,8 @@ class Log:
     """Writes a run's records to the console, TensorBoard and ``<directory>/metrics.jsonl``.
 
     Records are {"step", "kind": "train" | "evaluation", "stream", metrics..., "speed": {...}}: everything outside
-    "speed" is the same in every run of the same configuration, to the last bit on CPU.
+    "speed" is the same in every run of the same configuration, to the last bit on CPU. Of several streams each has one
+    record at its last update before a line of the console, and the last of them has the speed.
     """
 
     def __init__(self, directory, steps: int, start: int = 0, quiet: bool = False):
@@ -125,9 +127,11 @@ class Log:
 class Meter:
     """Collects steps' metrics one step late, so that the host never waits for the device, and watches for NaN."""
 
-    def __init__(self, log: Log, steps: int, log_every: int, start: int):
-        self._log, self._steps, self._log_every = log, steps, log_every
+    def __init__(self, log: Log, steps: int, log_every: int, start: int, stream_of: Callable[[int], str]):
+        """``stream_of``: function (step) -> the stream of that update, which must not depend on anything else."""
+        self._log, self._steps, self._log_every, self._stream_of = log, steps, log_every, stream_of
         self._pending, self._cut_reported = None, False
+        self._shown: dict[str, dict[str, float]] = {}
         self._reset(time.monotonic(), 0.0)
         self._begun, self._first = time.monotonic(), start
 
@@ -161,8 +165,13 @@ class Meter:
         window["tokens"] += info["real_tokens"]
         window["padded"] += info["padded_tokens"]
         self._log.advance()
-        if step % self._log_every == 0 or step == self._steps:
+        ends = min(-(-step // self._log_every) * self._log_every, self._steps)
+        if step == ends:
             self._report(step, stream, values, waited, info.get("truncated", 0))
+        elif all(self._stream_of(later) != stream for later in range(step + 1, ends + 1)):
+            # A stream's last update before a record of another's: known beforehand, so that a resumed run has it too.
+            self._log.write(step, "train", values, stream)
+            self._shown[stream] = values
 
     def _report(self, step: int, stream: str, values: dict, waited: float, truncated: int) -> None:
         if truncated and not self._cut_reported:
@@ -178,9 +187,14 @@ class Meter:
         }
         self._log.write(step, "train", values, stream, speed)
         per_step = (now - self._begun) / max(step - self._first, 1)
-        losses = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        begin, self._shown = f"step {step}/{self._steps}  ", self._shown | {stream: values}
+        losses = f"\n{' ' * len(begin)}".join(
+            "  ".join((name, *(f"{metric} {value:.4g}" for metric, value in last.items())))
+            for name, last in sorted(self._shown.items())
+        )
+        self._shown = {}
         self._log.say(
-            f"step {step}/{self._steps}  {stream}  {losses}  |  {speed['pairs_per_second']:,.0f} pairs/s  "
+            f"{begin}{losses}  |  {speed['pairs_per_second']:,.0f} pairs/s  "
             f"{speed['tokens_per_second']:,.0f} tokens/s ({speed['real_token_share']:.0%} of padded)  "
             f"data wait {speed['data_wait_share']:.0%}  ETA {clock(per_step * (self._steps - step))}"
         )

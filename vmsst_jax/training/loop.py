@@ -69,7 +69,9 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
       host: function () -> what goes beside the state: {"data": {name: state}, ...}.
       evaluate: function (state, step) -> metrics.
     """
-    meter = Meter(log, rhythm.steps, rhythm.log_every, start)
+    meter = Meter(
+        log, rhythm.steps, rhythm.log_every, start, lambda step: choose_feed(feeds, schedule, seed, step - 1).name
+    )
 
     def keep(step, evaluates):
         """Evaluates, where it is time to, and saves."""

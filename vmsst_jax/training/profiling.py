@@ -21,6 +21,7 @@ from vmsst_jax.training import cost, state
 from vmsst_jax.training.step import jitted_step, loss_function, train_step
 
 INDEX_ARRAYS = ("slot", "row", "text_id", "document_id")
+LANGUAGE_ARRAYS = ("lang", "languages", "source_lang", "target_lang")
 
 
 def profile(recipe: dict, devices: Sequence, *, steps: int = 0, trace: str | None = None) -> dict:
@@ -85,7 +86,7 @@ class _Job:
             compiled = lowered.compile()
             ready = time.perf_counter()
             executed = cost.matmul_flops(self.step, self.target, batch)
-            forward = self._forward_flops()
+            forward, written = self._forward_flops()
             analytic = self._analytic()
         dtype = "bfloat16" if "bf16" in lowered.as_text() else "float32"
         facts = {
@@ -93,8 +94,9 @@ class _Job:
             "tokens": sum(x.size for x in jax.tree.leaves(batch) if x.ndim > 1 + self.axis),
             "dtype": dtype,
             "flops": {
-                # Forward, and twice as much for the gradients: what is made again under remat doesn't count.
-                "model": 3 * self.accumulate * forward,
+                # Forward, and twice as much for the gradients: what is made again under remat doesn't count. What
+                # the model writes by itself has no gradient.
+                "model": self.accumulate * (3 * forward + written),
                 "executed": executed,
                 "xla": self._xla_flops(compiled),
             },
@@ -125,7 +127,7 @@ class _Job:
         if name in INDEX_ARRAYS:
             counted = np.arange(np.prod(shape[self.axis :]), dtype=np.int32).reshape(shape[self.axis :])
             return np.broadcast_to(counted, shape)
-        high = 1 if name == "lang" else self.module.vocab_size
+        high = 1 if name in LANGUAGE_ARRAYS else self.module.vocab_size
         return np.random.default_rng(0).integers(min(3, high - 1), high, shape, np.int32)
 
     def _examples(self, batch) -> int:
@@ -145,9 +147,11 @@ class _Job:
         micro = self._map_shapes(lambda _, shape: jax.ShapeDtypeStruct(shape[self.axis :], jnp.int32))
         return loss, (self.target.model_state, micro, jax.eval_shape(lambda: jax.random.key(0)))
 
-    def _forward_flops(self) -> float:
+    def _forward_flops(self) -> tuple[float, float]:
+        """Of the loss of a micro-batch, and of the sentences that the model writes for it."""
         loss, rest = self._loss()
-        return cost.matmul_flops(loss, self.target.params, *rest)
+        forward = cost.matmul_flops(loss, self.target.params, *rest, writing=False)
+        return forward, cost.matmul_flops(loss, self.target.params, *rest) - forward
 
     def _xla_flops(self, compiled) -> float | None:
         """XLA's own count over all devices, which takes a loop's body once; None where there is none."""

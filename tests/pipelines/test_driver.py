@@ -1,0 +1,234 @@
+"""Pipelines from nothing to a report: resumed, refused when something changed, done anew, killed."""
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from vmsst_jax import config
+from vmsst_jax.experiments import processes
+from vmsst_jax.pipelines import driver, plan
+
+# Stands for `python -m`: adds a number to what it reads, one line at a time, and goes on where it was killed. It dies
+# by its own hand in the third line of a stage that the environment names, once, and takes its driver along.
+PROGRAM = """
+import os, pathlib, signal, sys, time
+
+flags = dict(f.removeprefix("--").partition("=")[::2] for f in sys.argv[2:])
+if "broken" in flags:
+    sys.exit(sys.argv[1] + ": error: there is no such language")
+source, out = pathlib.Path(flags["input"]), pathlib.Path(flags["output"])
+lines = source.read_text().split()
+done = len(out.read_text().split()) if out.exists() else 0
+for place, line in enumerate(lines[done:], done + 1):
+    with out.open("a") as file:
+        file.write(f"{int(line) + int(flags['add'])}\\\\n")
+    marker = pathlib.Path(os.environ.get("DIES_ONCE", "/nowhere"))
+    if place == 3 and marker.name == out.parent.name and not marker.exists():
+        marker.touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+(out.parent / "report.txt").write_text(" ".join(out.read_text().split()))
+"""
+DRIVER = """
+import sys
+from vmsst_jax.experiments import processes
+from vmsst_jax.pipelines import driver, plan
+
+processes.PYTHON = (sys.executable, sys.argv[1])
+driver.run(plan.pipeline(**eval(sys.argv[2])), None)
+"""
+
+
+def stage(source, add, **more):
+    return {"command": "translate", "flags": {"input": source, "output": "{here}/out", "add": add}, **more}
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Of a pipeline of three stages, the last two of which start from the first."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("\\\\n", "\\n"))
+    monkeypatch.setattr(processes, "PYTHON", (sys.executable, str(program)))
+    (tmp_path / "numbers").write_text("1\n2\n3\n4\n5\n")
+    return {
+        "stages": {
+            "one": stage("{data}/numbers", "{step}", inputs=["{data}/numbers"]),
+            "two": stage("{one}/out", 10),
+            "three": stage("{one}/out", 100),
+        },
+        "output": str(tmp_path / "out"),
+        "folders": {"data": str(tmp_path)},
+        "values": {"step": 1},
+    }
+
+
+def run(settings, redo=(), **other):
+    return driver.run(plan.pipeline(**{**settings, **other}), None, redo)
+
+
+def changed(settings, name, **flags):
+    stages = settings["stages"]
+    return {**stages, name: {**stages[name], "flags": stages[name]["flags"] | flags}}
+
+
+def test_done_stages_are_left_alone(settings, tmp_path, capsys):
+    outcome = run(settings)
+    assert outcome.report == (tmp_path / "out" / driver.REPORT).read_text()
+    assert "## one\n\n```\n2 3 4 5 6\n```" in outcome.report and "102 103" in outcome.report
+    record = json.loads((tmp_path / "out" / "two.json").read_text())
+    assert record["state"] == "done" and set(record["identity"]) == {"command", "input", "output", "add", "stage one"}
+    assert set(record["files"]) == {"out", "report.txt"}
+    capsys.readouterr()
+    assert run(settings) == outcome
+    assert capsys.readouterr().out.count("done before") == 3
+    # Elsewhere, with the data elsewhere, it is the same pipeline; a stage may be added.
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "numbers").rename(tmp_path / "data" / "numbers")
+    elsewhere = {"output": str(tmp_path / "moved"), "folders": {"data": str(tmp_path / "data"), "nothing": None}}
+    more = {**settings["stages"], "four": stage("{two}/out", 1000, inputs=["{nothing}"]), "never": None}
+    assert "1012" in run(settings, stages=more, **elsewhere).report
+    assert capsys.readouterr().out.count("done before") == 3
+
+
+def test_what_changed_is_an_error_that_says_what_to_do(settings, tmp_path):
+    run(settings)
+    (tmp_path / "numbers").write_text("1\n2\n")
+    with pytest.raises(ValueError, match=r"(?s)stage one was made .* input \{data\}/numbers: \w+ then.*--redo=one"):
+        run(settings)
+    assert "2 3\n" in run(settings, redo=["one"]).report  # and the others with it
+    assert "102 103\n" in (tmp_path / "out" / driver.REPORT).read_text()
+    with pytest.raises(ValueError, match=r"(?s)stage three was made otherwise .* add: 100 then, 200 now"):
+        run(settings, stages=changed(settings, "three", add=200))
+    assert "202" in run(settings, redo=["three"], stages=changed(settings, "three", add=200)).report
+    with pytest.raises(ValueError, match="(?s)stage one .* add: 1 then, 2 now"):
+        run(settings, stages=changed(settings, "three", add=200), values={"step": 2})
+    with pytest.raises(ValueError, match="--redo: there is no 'ones'; did you mean 'one'"):
+        run(settings, redo=["ones"])
+    (tmp_path / "numbers").unlink()
+    with pytest.raises(FileNotFoundError, match="stage one reads .*numbers, and there is no such file"):
+        run(settings)
+
+
+def test_a_file_that_is_not_the_one_that_is_wanted(settings, tmp_path):
+    sha256 = hashlib.sha256((tmp_path / "numbers").read_bytes()).hexdigest()
+    run(settings, checksums={"{data}/numbers": sha256})
+    run(settings, checksums={"{data}/numbers": None})
+    with pytest.raises(ValueError, match=f"reads .*numbers, whose SHA-256 is {sha256}; the recipe wants 12ab: fetch"):
+        run(settings, checksums={"{data}/numbers": "12ab"})
+    with pytest.raises(ValueError, match="pipeline.checksums: there is no '{data}/number'; did you mean"):
+        run(settings, checksums={"{data}/number": "12ab"})
+
+
+def test_a_file_that_is_gone(settings, tmp_path):
+    run(settings)
+    (tmp_path / "out" / "one" / "out").unlink()
+    run(settings)  # nothing needs it
+    with pytest.raises(ValueError, match="stage one is done, but .*one/out is gone or of another size: .*--redo=one"):
+        run(settings, redo=["two"])
+    (tmp_path / "out" / "one.json").write_text("{")
+    with pytest.raises(ValueError, match="one.json is damaged .*--redo=one"):
+        run(settings)
+
+
+def test_a_stage_that_fails_is_tried_again(settings, tmp_path):
+    with pytest.raises(
+        driver.StageFailed, match="stage two: translate: there is no such language; its log is .*two.log"
+    ):
+        run(settings, stages=changed(settings, "two", broken=True))
+    with pytest.raises(ValueError, match="(?s)stage two was begun otherwise .* broken: true then, nothing now"):
+        run(settings)
+    assert "12 13" in run(settings, redo=["two"]).report
+
+
+@pytest.mark.parametrize("name", ["one", "three"])
+def test_killed_and_started_again_it_ends_the_same(settings, tmp_path, name):
+    """The driver and the stage's process are killed; the stage goes on with its fourth line."""
+    straight = run(settings, output=str(tmp_path / "straight")).report
+    environment = {**os.environ, "DIES_ONCE": str(tmp_path / name)}
+    program = processes.PYTHON[1]
+    command = [sys.executable, "-c", DRIVER, program, repr(settings)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert len((tmp_path / "out" / name / "out").read_text().split()) == 3
+    assert run(settings).report == straight
+    assert len((tmp_path / "out" / name / "out").read_text().split()) == 5
+
+
+RECIPE = """
+include "include/pipeline.gin"
+OUTPUT = "out"
+STEPS = 60
+pipeline.folders = {"data": %DATA}
+pipeline.stages = {
+    "language_model": {
+        "command": "train",
+        "recipe": "umt_small_mlm.gin",
+        "inputs": ["{data}/*.en"],
+        "bindings": {
+            "DATA_DIR": "{data}", "LANGUAGES": ["en", "de"], "VOCAB_SIZE": 40, "MASK": 39, "TRAIN_STEPS": %STEPS,
+            "BertConfig.embed_dim": 16, "BertConfig.num_heads": 2, "BertConfig.mlp_dim": 16,
+            "BertConfig.num_layers": 1, "MaskedText.batch_size": 8, "MaskedText.length": 16,
+            "validation/MaskedText.batch_size": 8, "ValidationLoss.batches": 1, "Rhythm.log_every": 1,
+            "Rhythm.evaluate_every": 60, "Rhythm.save_every": 3,
+        },
+    },
+}
+"""
+
+
+def log(folder):
+    lines = (folder / "language_model" / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "speed"} for line in lines]
+
+
+@pytest.mark.slow
+def test_training_that_is_killed_ends_with_the_same_numbers(tmp_path, monkeypatch):
+    """A real stage, of the recipes that ship, killed while it trains."""
+    words = "red green blue old house tree town ship bird king".split()
+    for name, count in (("train", 80), ("val", 10)):
+        rows = [[words[(i * i + j * 7) % 10] for j in range(2 + i % 3)] for i in range(count)]
+        (tmp_path / f"{name}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
+        (tmp_path / f"{name}.de").write_text("".join(" ".join(w[::-1] for w in row) + "\n" for row in rows))
+    (tmp_path / "mine.gin").write_text(RECIPE)
+
+    def start(output):
+        bindings = [f"DATA = {str(tmp_path)!r}", f"OUTPUT = {str(tmp_path / output)!r}"]
+        made = config.configure(["mine.gin"], bindings, [str(tmp_path)], config.PIPELINE)()
+        return driver.run(made, lambda r, b: config.resolved(r, b, [str(tmp_path)]), search_paths=str(tmp_path))
+
+    start("straight")
+    started, popen = [], subprocess.Popen
+
+    def remember(*args, **more):
+        started.append(popen(*args, **more))
+        return started[-1]
+
+    def kill():
+        metrics = tmp_path / "killed" / "language_model" / "metrics.jsonl"
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 10:
+            time.sleep(0.005)
+        started[0].kill()
+
+    monkeypatch.setattr(subprocess, "Popen", remember)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(driver.StageFailed, match="stage language_model: train: ended by SIGKILL; .* goes on"):
+        start("killed")
+    killer.join()
+    start("killed")
+    assert log(tmp_path / "killed") == log(tmp_path / "straight")
+    assert len(log(tmp_path / "killed")) == 61
+    record = json.loads(pathlib.Path(tmp_path, "killed", "language_model.json").read_text())
+    assert {"input {data}/*.en train.en", "input {data}/*.en val.en", "Rhythm.steps"} <= record["identity"].keys()
+    with pytest.raises(ValueError, match="(?s)Rhythm.steps: 60 then, 70 now"):
+        config_70 = [f"DATA = {str(tmp_path)!r}", f"OUTPUT = {str(tmp_path / 'killed')!r}", "STEPS = 70"]
+        made = config.configure(["mine.gin"], config_70, [str(tmp_path)], config.PIPELINE)()
+        driver.run(made, lambda r, b: config.resolved(r, b, [str(tmp_path)]), search_paths=str(tmp_path))

@@ -1,0 +1,87 @@
+"""What a pipeline's recipe may say, and what its references become."""
+
+import json
+
+import pytest
+
+from vmsst_jax.pipelines import plan
+
+TRAIN = {"command": "train", "recipe": "a.gin", "bindings": {"DATA_DIR": "{data}", "FIRST": "{first}"}}
+
+
+def made(stages, **more):
+    return plan.pipeline(stages, "out", {"data": "/somewhere"}, {"first": "en", "many": ["a", "b"]}, **more)
+
+
+def test_references(tmp_path):
+    found = made(
+        {
+            "model": TRAIN,
+            "to_de": {
+                "command": "translate",
+                "flags": {"checkpoint": "{model}", "input": "{data}/{first}.txt", "output": "{here}/o", "x": "{many}"},
+            },
+            "best": {
+                "command": "evaluate",
+                "settings": {"models": {"{first}": {"layer": "{model:found/results.json:a.best}", "n": 3}}},
+            },
+        }
+    )
+    stages = found.stages
+    assert [stage.needs for stage in stages.values()] == [(), ("model",), ("model",)]
+    # Values are part of what a stage is, places aren't.
+    assert stages["model"].bindings == {"DATA_DIR": "{data}", "FIRST": "en"}
+    assert found.put_in(stages["model"], stages["model"].bindings) == {"DATA_DIR": "/somewhere", "FIRST": "en"}
+    assert plan.flag_arguments(found.put_in(stages["to_de"], stages["to_de"].flags)) == [
+        "--checkpoint=out/model", "--input=/somewhere/en.txt", "--output=out/to_de/o", "--x=a,b",
+    ]  # fmt: skip
+    assert plan.flag_arguments({"a": None, "b": False, "c": True, "d": 0}) == ["--c", "--d=0"]
+    folder = tmp_path / "model" / "found"
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"a": {"best": 4}}))
+    there = plan.Pipeline(stages, tmp_path, {}, {}, "")
+    assert there.put_in(stages["best"], stages["best"].settings) == {"models": {"en": {"layer": 4, "n": 3}}}
+    (folder / "results.json").write_text("{}")
+    with pytest.raises(ValueError, match="results.json has no a.best .KeyError: 'a'"):
+        there.put_in(stages["best"], stages["best"].settings)
+
+
+def test_a_folder_that_is_none():
+    stage = {"command": "text", "flags": {"folder": "{source}", "input": "{source}/x"}, "inputs": ["{source}"]}
+    found = plan.pipeline({"a": stage}, "out", {"source": None})
+    assert found.put_in(found.stages["a"], {"folder": "{source}"}) == {"folder": None}
+    with pytest.raises(ValueError, match="{source}/x is wanted, and source is None"):
+        found.put_in(found.stages["a"], stage["flags"])
+
+
+def test_what_training_is(tmp_path):
+    def resolve(recipes, bindings):
+        return "\n".join(["train.model_dir = 'x'", "a.size = %SIZE", "SIZE = 3", *bindings])
+
+    assert plan.definition(made({"model": TRAIN}).stages["model"], resolve) == {
+        "command": "train",
+        "a.size": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ({}, "pipeline.stages are {}; wanted"),
+        ({"a b": TRAIN}, "a stage is called 'a b'; wanted letters"),
+        ({"a": {"command": "dance"}}, "stage 'a' is .*; wanted {'command': one of text, train, translate,"),
+        ({"a": {**TRAIN, "flags": {}}}, "stage 'a' is .* with bindings, command, inputs, recipe"),
+        ({"a": {"command": "train", "bindings": {}}}, "stage 'a' has no recipe"),
+        ({"a": {**TRAIN, "bindings": {"MODEL_DIR": "x"}}}, "stage 'a' sets MODEL_DIR, which the pipeline chooses"),
+        ({"a": {**TRAIN, "bindings": {"x": object}}}, "can't be written into a recipe"),
+        ({"a": {**TRAIN, "bindings": {"x": "{b}"}}, "b": TRAIN}, "'a' refers to {b}: there is no 'b'; known: first"),
+        ({"a": {**TRAIN, "bindings": {"x": "{dat}"}}}, "there is no 'dat'; did you mean 'data'"),
+        ({"a": {**TRAIN, "bindings": {"x": "{data:a.json:b}"}}}, "of 'data', which is no earlier stage"),
+        ({"a": TRAIN, "b": {**TRAIN, "inputs": ["{a}/x"]}}, "the input {a}/x is no file from elsewhere"),
+        ({"first": TRAIN}, "first is the name of more than one"),
+        ({"a": {"command": "text", "flags": ["x"]}}, "stage 'a': flags are .'x'.; wanted"),
+    ],
+)
+def test_wrong_pipelines_are_refused_before_anything_runs(stages, message):
+    with pytest.raises(ValueError, match=message):
+        made(stages)
