@@ -72,7 +72,7 @@ class Log:
     "speed" is the same in every run of the same configuration, to the last bit on CPU.
     """
 
-    def __init__(self, directory, steps: int, start: int = 0, quiet: bool = False):
+    def __init__(self, directory, steps: int, start: int = 0):
         import tqdm
 
         directory = pathlib.Path(directory)
@@ -81,14 +81,11 @@ class Log:
         self._file = self.path.open("a", encoding="utf-8")
         self._board = EventFile(directory / "tensorboard", purge_step=start + 1)
         self._bar = None
-        if sys.stderr.isatty() and not quiet:
+        if sys.stderr.isatty():
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True, smoothing=0.1)
-        self._quiet = quiet
 
     def say(self, text: str) -> None:
         """Prints without breaking the progress bar."""
-        if self._quiet:
-            return
         if self._bar is not None:
             self._bar.write(text)
         else:
@@ -120,6 +117,22 @@ class Log:
                 file.close()
         if self._bar is not None:
             self._bar.close()
+
+
+class SilentLog:
+    """The log of a process that isn't the first: what a ``Log`` would write is the same on all of them."""
+
+    def say(self, text: str) -> None:
+        """Nothing is printed."""
+
+    def write(self, step: int, kind: str, metrics: dict[str, float], stream: str = "", speed: dict | None = None):
+        """Nothing is written."""
+
+    def advance(self, steps: int = 1) -> None:
+        """There is no progress bar."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Meter:
