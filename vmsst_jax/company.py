@@ -163,8 +163,10 @@ class Company:
                 data = b""
                 if (silent := time.monotonic() - heard) > self._lost_after:
                     why = f"nothing was heard of it for {silent:.0f} s: it is stopped, or its machine or network hangs"
+            except ConnectionError:
+                data, why = b"", "it ended without a word"
             except OSError as error:
-                data, why = b"", f"the connection to it broke ({error})"
+                data, why = b"", f"the connection to it broke: {error}"
             for message in self._lines.add(data):
                 self._handle(message)
             if why and self.verdict is None:

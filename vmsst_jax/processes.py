@@ -51,12 +51,14 @@ def find(
     Raises:
       ValueError: something is missing or contradicts itself; the message says what, and from where the rest is known.
     """
+    if coordinator:
+        environ = {**environ, "JAX_COORDINATOR_ADDRESS": coordinator}
     own = _flags_or_own(environ, coordinator, count, index)
     found = own or _slurm(environ) or _open_mpi(environ) or _tpu(environ)
     if found is None:
         return None
     source, count, index, address = found
-    if count is None or index is None or (count > 1 and not address):
+    if count is None or index is None or not (address or count in (1, "1")):
         named = {"the number of processes": count, "this process's number": index, "process 0's address": address}
         missing = ", ".join(name for name, value in named.items() if value in (None, ""))
         raise ValueError(
@@ -74,12 +76,11 @@ def find(
 
 def _flags_or_own(environ, coordinator, count, index):
     source = "the command line" if (coordinator, count, index) != (None, None, None) else "the environment"
-    coordinator = coordinator or environ.get("JAX_COORDINATOR_ADDRESS")
     count = environ.get("JAX_NUM_PROCESSES") if count is None else count
     if count is None and index is None:
         return None  # an address alone: for the schedulers below, or for other programs
     index = environ.get("JAX_PROCESS_ID", environ.get("JOB_COMPLETION_INDEX")) if index is None else index
-    return source, count, index, coordinator
+    return source, count, index, environ.get("JAX_COORDINATOR_ADDRESS")
 
 
 def _slurm(environ):
