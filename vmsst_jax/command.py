@@ -10,12 +10,17 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+from vmsst_jax import disk
+
+
+PASSING = 75  # exit code of what the same command may do later (EX_TEMPFAIL)
+
 
 def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None = None) -> None:
     """Runs ``main(argv)`` and ends the process the way a shell user expects.
 
     OSError, and ValueError that our own code raised, are messages for the user: one line ``NAME: error: ...`` on
-    standard error, exit code 2. A ValueError from inside another library is a bug and keeps its traceback. Ctrl-C ends
+    standard error, exit code 2, or 75 where the same command may do later. A ValueError from inside another library is a bug and keeps its traceback. Ctrl-C ends
     with 130, a reader that went away (``| head``) with 141.
     """
     try:
@@ -38,7 +43,7 @@ def report(name: str, error: BaseException) -> int | None:
         return 130
     if isinstance(error, OSError) or (isinstance(error, ValueError) and raised_here(error)):
         print(f"{name}: error: {describe(error)}", file=sys.stderr)
-        return 2
+        return PASSING if isinstance(error, TimeoutError) or disk.may_pass(error) else 2
     return None
 
 

@@ -19,8 +19,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
-from vmsst_jax import command, disk
-from vmsst_jax.hub import GONE, TICK, Hub, Lines, encode
+from vmsst_jax import command
+from vmsst_jax.command import PASSING
+from vmsst_jax.hub import TICK, Hub, Lines, encode
 from vmsst_jax.processes import Place
 
 JOIN_SECONDS = 300.0
@@ -170,7 +171,7 @@ class Company:
             for message in self._lines.add(data):
                 self._handle(message)
             if why and self.verdict is None:
-                self._end(0, self._hub, GONE, why)
+                self._end(0, self._hub, PASSING, why)
 
     def _handle(self, message: dict) -> None:
         with self._changed:
@@ -189,7 +190,7 @@ class Company:
 
     def _end(self, index: int, name: str, code: int, why: str) -> None:
         """Another process is lost: waits whether this one ends by itself, which says more, else ends it."""
-        advice = "The same command goes on from the last checkpoint" if code == GONE else "Mend that first"
+        advice = "The same command goes on from the last checkpoint" if code == PASSING else "Mend that first"
         with self._changed:
             self.verdict = code, f"{name} of {self.count} is lost: {why}. {advice}"
             self._changed.notify_all()
@@ -197,7 +198,7 @@ class Company:
             self.verdict = code, f"the others have given this process up: {why}. {advice}"
         if self._ending:
             return
-        if code != GONE:
+        if code != PASSING:
             time.sleep(GRACE)
         elif index:  # once process 0 has gone, JAX aborts this one within moments, and says less
             time.sleep(TICK)
@@ -237,14 +238,12 @@ def together(
         expected = isinstance(error, KeyboardInterrupt | OSError | ValueError)
         # A connection that broke raises here; who has gone is known at once, who hangs after a while.
         verdict = _here.wait_for_verdict(1.0 if expected else lost_after + 5)
-        if verdict is not None and verdict[0] == GONE:
-            hard_exit(GONE, f"{name}: error: {verdict[1]}")
+        if verdict is not None and verdict[0] == PASSING:
+            hard_exit(PASSING, f"{name}: error: {verdict[1]}")
         code = command.report(name, error)
         if code is None:
             traceback.print_exception(error)
             code = 1
-        elif disk.may_pass(error):
-            code = GONE
         _here.fail(code, command.describe(error) or type(error).__name__)
         hard_exit(code)
 

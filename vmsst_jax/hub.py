@@ -18,8 +18,9 @@ import socket
 import threading
 import time
 
+from vmsst_jax.command import PASSING
+
 TICK = 0.5  # seconds between looks at the clock
-GONE = 75  # exit code of a run that another process's end has ended: the same command goes on (EX_TEMPFAIL)
 
 
 def encode(message: dict) -> bytes:
@@ -120,7 +121,7 @@ class Hub:
             member.closed = True
             if member.index is not None and not member.done and self._members.get(member.index) is member:
                 if self._went:
-                    self._lose(member, GONE, "it ended without a word")
+                    self._lose(member, PASSING, "it ended without a word")
                 else:  # it may come again: a start script restarts it
                     del self._members[member.index]
 
@@ -171,7 +172,7 @@ class Hub:
         for member in list(self._members.values()):
             if not member.done and now - member.heard > self._lost_after:
                 silent = f"nothing was heard of it for {now - member.heard:.0f} s"
-                self._lose(member, GONE, f"{silent}: it is stopped, or its machine or network hangs")
+                self._lose(member, PASSING, f"{silent}: it is stopped, or its machine or network hangs")
 
     def _lose(self, member: _Member, code: int, why: str) -> None:
         """Tells everybody, process 0 last: its end is the hub's."""

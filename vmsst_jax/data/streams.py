@@ -277,6 +277,8 @@ class SeqioStream(_ParallelStream):
     def _read(self) -> dict:
         try:
             return next(self._iterator)
+        except self._tf.errors.OpError as error:  # a file that has gone, or can't be read
+            raise OSError(f"{self.name}, split {self.split!r}, can't be read: {error.message}") from error
         except StopIteration:
             raise ValueError(
                 f"{self.name}, split {self.split!r}, has no examples (of a mixture: one of the tasks has none): "

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from vmsst_jax import checks, company
-from vmsst_jax.hub import GONE
+from vmsst_jax.command import PASSING
 
 STEP = "training"
 RECENT = 50  # durations that make up what is usual
@@ -101,9 +101,9 @@ class Watchdog:
                 self._dump(self._text(what, took, usual))
             if took > self._watch.patience * limit:
                 why = self._text(what, took, usual)
-                company.here().fail(GONE, why)
+                company.here().fail(PASSING, why)
                 company.hard_exit(
-                    GONE, f"{self._name}: error: {why}. The same command goes on from the last checkpoint"
+                    PASSING, f"{self._name}: error: {why}. The same command goes on from the last checkpoint"
                 )
 
     def _text(self, what: str, took: float, usual: float | None) -> str:
