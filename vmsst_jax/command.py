@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from vmsst_jax import disk
 
-
 PASSING = 75  # exit code of what the same command may do later (EX_TEMPFAIL)
 
 
@@ -20,8 +19,8 @@ def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[
     """Runs ``main(argv)`` and ends the process the way a shell user expects.
 
     OSError, and ValueError that our own code raised, are messages for the user: one line ``NAME: error: ...`` on
-    standard error, exit code 2, or 75 where the same command may do later. A ValueError from inside another library is a bug and keeps its traceback. Ctrl-C ends
-    with 130, a reader that went away (``| head``) with 141.
+    standard error, exit code 2, or 75 where the same command may do later. A ValueError from inside another library is
+    a bug and keeps its traceback. Ctrl-C ends with 130, a reader that went away (``| head``) with 141.
     """
     try:
         main(argv)
