@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # The tested versions are for 3.11; other Pythons resolve from the ranges in pyproject.toml.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
-.PHONY: quickstart evidence-smoke test test-page test-parity lint bench clean
+.PHONY: quickstart evidence-smoke test test-page test-parity lint bench chaos slurm clean
 
 quickstart: $(VENV)/quickstart.done
 	$(BIN)/python -m vmsst_jax.train --gin_file=quickstart.gin
@@ -33,9 +33,20 @@ bench: $(VENV)/bench.done
 	for name in output_layer vmsst_step t5_step contrastive_chunks token_cache; do \
 	  echo "== $$name"; $(BIN)/python tests/perf/$$name.py || exit 1; done
 
+# Several processes on this machine: the same losses as one, and faults at random moments. 20 minutes or more; the disk's
+# faults need root, for a small tmpfs.
+chaos: $(VENV)/test.done
+	$(BIN)/python tests/chaos/equality.py
+	$(BIN)/python tests/chaos/chaos.py
+
+# Slurm with two node daemons on this machine; needs root and Debian's slurm-wlm and munge.
+slurm: $(VENV)/test.done
+	PYTHON=$(CURDIR)/$(BIN)/python tests/chaos/slurm.sh
+
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck launch/*.sh tests/chaos/*.sh .ci/run
 
 $(VENV)/%.done: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,23 +1,6 @@
 #!/usr/bin/env bash
-# Trains on all GPUs of this machine, in one process:
+# Trains on all GPUs of this machine, in one process, and starts again after a failure:
 #   launch/gpu_node.sh vmsst_6l.gin --gin.MODEL_DIR='"/data/runs/vmsst_6l"' ...
-# PYTHON: an interpreter that has vmsst_jax[gpu]; default: the one in .venv, else python3.
+# Fill in: nothing here; the recipe's folders on the command line. See start.sh for PYTHON and RESTARTS.
 set -euo pipefail
-
-if [ $# -eq 0 ]; then
-  echo "usage: $0 RECIPE [--gin.NAME=VALUE ...]" >&2
-  exit 2
-fi
-recipe=$1
-shift
-
-venv=$(cd "$(dirname "$0")/.." && pwd)/.venv/bin/python
-python=${PYTHON:-$([ -x "$venv" ] && echo "$venv" || echo python3)}
-
-# Otherwise JAX would train on the CPU, for months.
-if ! "$python" -c 'import jax; jax.devices("gpu")' >/dev/null 2>&1; then
-  echo "$0: JAX finds no GPU here; is vmsst_jax[gpu] installed for $python?" >&2
-  exit 2
-fi
-
-exec "$python" -m vmsst_jax.train --gin_file="$recipe" "$@"
+PLATFORM=gpu exec "$(dirname "$0")/start.sh" "$@"

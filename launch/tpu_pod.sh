@@ -1,31 +1,66 @@
 #!/usr/bin/env bash
-# Trains on the TPU chips of this host, in one process; to be run on the host:
-#   launch/tpu_pod.sh vmsst_6l.gin --gin.MODEL_DIR='"/mnt/data/runs/vmsst_6l"' ...
-# PYTHON: an interpreter that has vmsst_jax[tpu]; default: the one in .venv, else python3.
-set -euo pipefail
+# Trains on a TPU slice of any size, one process a host: asks for the slice (a queued resource), installs, starts on all
+# hosts, asks for another slice when this one is preempted. Runs on a machine of yours that has gcloud, not on the TPU:
+#   NAME=vmsst ZONE=us-west4-a TYPE=v5litepod-16 VERSION=v2-alpha-tpuv5-lite REPOSITORY=https://... \
+#     launch/tpu_pod.sh vmsst_24l.gin --gin.MODEL_DIR='"/mnt/shared/runs/vmsst_24l"' ...
+# Fill in: these variables (REPOSITORY: what `git clone` takes), and GCLOUD_FLAGS for the project, a network, --spot or
+# --reserved, as in GCLOUD_FLAGS='--project=P --spot'. MODEL_DIR and the data are on storage that all hosts see: a mounted
+# Filestore, or a bucket mounted by gcsfuse, in SETUP, a command that every host runs first.
+# On a host of the slice itself, launch/start.sh does the same for this one host; all of them must run it.
+set -uo pipefail
 
-if [ $# -eq 0 ]; then
-  echo "usage: $0 RECIPE [--gin.NAME=VALUE ...]" >&2
-  exit 2
-fi
-recipe=$1
-shift
+for variable in NAME ZONE TYPE VERSION REPOSITORY; do
+  if [ -z "${!variable:-}" ] || [ $# -eq 0 ]; then
+    echo "usage: NAME=... ZONE=... TYPE=... VERSION=... REPOSITORY=... $0 RECIPE [--gin.NAME=VALUE ...]" >&2
+    exit 2
+  fi
+done
+read -ra flags <<< "--zone=$ZONE ${GCLOUD_FLAGS:-}"
+# --spot and --reserved are for the request alone.
+common=()
+for flag in "${flags[@]}"; do
+  case $flag in --spot | --reserved) ;; *) common+=("$flag") ;; esac
+done
+tpus=(gcloud compute tpus)
 
-# A slice of several hosts needs one process on each, all started together and knowing of each other. Started on one of
-# them alone, JAX would wait for the others for ever.
-hosts=${TPU_WORKER_HOSTNAMES:-localhost}
-if [[ $hosts == *,* ]]; then
-  echo "$0: this slice has several hosts ($hosts); training runs in one process, so take a slice of one host" >&2
-  exit 2
-fi
+state() { # of the request: WAITING_FOR_RESOURCES, PROVISIONING, ACTIVE, SUSPENDED, FAILED, ... or nothing
+  "${tpus[@]}" queued-resources describe "$NAME" "${common[@]}" --format='value(state.state)' 2> /dev/null
+}
 
-venv=$(cd "$(dirname "$0")/.." && pwd)/.venv/bin/python
-python=${PYTHON:-$([ -x "$venv" ] && echo "$venv" || echo python3)}
+slice() { # waits until there is one
+  local now
+  while now=$(state); [ "$now" != ACTIVE ]; do
+    case $now in
+      '')
+        "${tpus[@]}" queued-resources create "$NAME" --node-id="$NAME" --accelerator-type="$TYPE" \
+          --runtime-version="$VERSION" "${flags[@]}" || return 1
+        ;;
+      SUSPENDED | SUSPENDING | FAILED)
+        echo "$0: the slice is $now; asking for another" >&2
+        "${tpus[@]}" queued-resources delete "$NAME" "${common[@]}" --force --quiet || return 1
+        ;;
+    esac
+    sleep 30
+  done
+}
 
-# Otherwise JAX would train on the CPU, for months.
-if ! "$python" -c 'import jax; jax.devices("tpu")' >/dev/null 2>&1; then
-  echo "$0: JAX finds no TPU here; is vmsst_jax[tpu] installed for $python?" >&2
-  exit 2
-fi
+everywhere() { # a command on all hosts at once: on one alone, JAX would wait for the others
+  "${tpus[@]}" tpu-vm ssh "$NAME" "${common[@]}" --worker=all --command="$1"
+}
 
-exec "$python" -m vmsst_jax.train --gin_file="$recipe" "$@"
+printf -v arguments '%q ' "$@"
+setup="${SETUP:-true} && { [ -d vmsst_jax ] || git clone --quiet $REPOSITORY vmsst_jax; } && cd vmsst_jax && \
+{ [ -x .venv/bin/python ] || python3 -m venv .venv; } && .venv/bin/pip install --quiet -e '.[tpu]'"
+
+while :; do
+  slice || exit 1
+  # A start script of an earlier try may still run where only this machine's connection broke.
+  everywhere "$setup && { pkill -TERM -f '[l]aunch/start.sh' && sleep 120; PLATFORM=tpu launch/start.sh $arguments; }"
+  code=$?
+  case $code in
+    0) echo "$0: done; the slice still costs: ${tpus[*]} queued-resources delete $NAME ${common[*]} --force" >&2 ;&
+    2) exit "$code" ;;
+  esac
+  echo "$0: exit code $code; looking at the slice again in 60 s" >&2
+  sleep 60
+done

@@ -10,32 +10,42 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+from vmsst_jax import disk
+
 # Flags of what embeds, one of which is given.
 SOURCES = ("checkpoint", "sentence_transformers", "word_mapping", "vectors", "embedder")
+PASSING = 75  # exit code of what the same command may do later (EX_TEMPFAIL)
 
 
 def run(name: str, main: Callable[[Sequence[str] | None], None], argv: Sequence[str] | None = None) -> None:
     """Runs ``main(argv)`` and ends the process the way a shell user expects.
 
     OSError, and ValueError that our own code raised, are messages for the user: one line ``NAME: error: ...`` on
-    standard error, exit code 2. A ValueError from inside another library is a bug and keeps its traceback. Ctrl-C ends
-    with 130, a reader that went away (``| head``) with 141.
+    standard error, exit code 2, or 75 where the same command may do later. A ValueError from inside another library is
+    a bug and keeps its traceback. Ctrl-C ends with 130, a reader that went away (``| head``) with 141.
     """
     try:
         main(argv)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:
         # Python flushes standard output once more on its way out, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except (OSError, ValueError) as error:
-        if not (isinstance(error, OSError) or raised_here(error)):
+    except (KeyboardInterrupt, OSError, ValueError) as error:
+        if (code := report(name, error)) is None:
             raise
+        sys.exit(code)
+
+
+def report(name: str, error: BaseException) -> int | None:
+    """Prints an expected error as ``run`` does and returns the exit code; None for one that is a bug."""
+    if isinstance(error, KeyboardInterrupt):
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    if isinstance(error, OSError) or (isinstance(error, ValueError) and raised_here(error)):
         print(f"{name}: error: {describe(error)}", file=sys.stderr)
-        sys.exit(2)
+        return PASSING if isinstance(error, TimeoutError) or disk.may_pass(error) else 2
+    return None
 
 
 def describe(error: BaseException) -> str:
@@ -80,6 +90,23 @@ def add_recipe_flags(flags: argparse.ArgumentParser) -> None:
     add("--gin_search_paths", default="", metavar="A,B", help="further folders that hold recipes")
     add("--gin_bindings", action="append", default=[], metavar="'NAME = VALUE'", help="overrides the recipe")
     flags.epilog = "--gin.NAME=VALUE is short for --gin_bindings='NAME = VALUE': --gin.MODEL_DIR='\"runs/mine\"'"
+
+
+def add_process_flags(flags: argparse.ArgumentParser) -> None:
+    """What a run of several processes is told, where the environment doesn't say it (``vmsst_jax.processes``)."""
+    add = flags.add_argument_group("several processes (found by themselves on TPU slices, under Slurm and Open MPI)")
+    flag = add.add_argument
+    flag("--coordinator", metavar="HOST:PORT", help="where process 0 listens; the next port is used too")
+    flag("--processes", type=positive, metavar="N", help="how many processes there are")
+    flag("--process_id", type=natural, metavar="I", help="which one this is, from 0")
+    flag("--join_timeout", type=positive, default=300, metavar="S", help="seconds to wait for the others (%(default)s)")
+    flag(
+        "--lost_after",
+        type=positive,
+        default=60,
+        metavar="S",
+        help="seconds of silence after which a process counts as lost, and the run ends (%(default)s)",
+    )
 
 
 def add_model_flags(flags: argparse.ArgumentParser, required: bool = True) -> None:

@@ -88,7 +88,7 @@ def register() -> None:
     from vmsst_jax.objectives import bitranslation, ccp, contrastive, dual_encoder, masked_lm, vmsst
     from vmsst_jax.objectives import translation as translating
     from vmsst_jax.pipelines import plan
-    from vmsst_jax.training import encoder_start, loop, optimizers, run, schedules, validation
+    from vmsst_jax.training import encoder_start, loop, optimizers, run, schedules, validation, watchdog
     from vmsst_jax.translation import bleu
 
     _spell_out(run.model, ModelConfig)
@@ -113,7 +113,7 @@ def register() -> None:
         *(question_passages.train_question_sentencepiece, passage_ranks.PassageRanks, passage_ranks.PassageRanksReport),
         *(validation.ValidationLoss, in_training.HeldOut, in_training.HeldOutReport, in_training.LatentUse),
         *(context_retrieval.ContextRetrieval, context_retrieval.ContextRetrievalReport),
-        *(loop.Rhythm, run.Stream, run.Saving, run.train, sharding.make_mesh),
+        *(loop.Rhythm, run.Stream, run.Saving, run.train, watchdog.Watch, sharding.make_mesh),
         *(grid.evaluate, matrix.experiment, plan.pipeline),
     ):
         gin.external_configurable(item, module=item.__module__)

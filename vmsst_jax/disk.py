@@ -5,14 +5,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import pathlib
 import re
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+logger = logging.getLogger(__name__)
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What a network's storage answers for a while: trying again may help.
+PASSING = (
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EREMOTEIO, errno.ENOTCONN, errno.ECONNRESET),
+    *(errno.ECONNREFUSED, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN),
+)
+PASSING_TEXT = re.compile(r"UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED: 429|\b50[234]\b")  # a cloud's storage
 # What flock answers on file systems that have no locks.
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -107,6 +117,33 @@ def writing(path: str | os.PathLike) -> Iterator[None]:
 
 
 SYSTEM_ERROR = re.compile(r"(?:os_error_code='?|OS error |\[Errno )(\d+)")  # as TensorStore, Orbax and Python write it
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, is one of a network's storage that trying again may mend."""
+    while error is not None:
+        system = SYSTEM_ERROR.search(str(error))
+        number = error.errno if isinstance(error, OSError) and error.errno else int(system[1]) if system else None
+        if number in PASSING and not isinstance(error, TimeoutError):
+            return True
+        if number is None and PASSING_TEXT.search(str(error)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def retrying(function: Callable, what: str, tries: int = 5, wait: float = 1.0):
+    """``function()``, and again after 1, 2, 4, ... seconds while it fails in a way that may pass; the last error is
+    raised. ``what`` it does, in words, for the warnings."""
+    for left in reversed(range(tries)):
+        try:
+            return function()
+        except Exception as error:
+            if not left or not may_pass(error):
+                raise
+            logger.warning("%s failed (%s); trying again in %g s", what, cause(error), wait)
+        time.sleep(wait)
+        wait *= 2
 
 
 def cause(error: BaseException, length: int = 300) -> str:

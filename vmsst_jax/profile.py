@@ -28,18 +28,30 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="compile for TPUs that are not here, as v5e:2x4 or v4:2x2x4 (extra `tpu`); the numbers are chips",
     )
     add("--steps", type=command.natural, default=5, metavar="N", help="steps to time on devices here (%(default)s)")
-    add("--trace", metavar="DIR", help="write a trace of one step for TensorBoard or xprof")
+    add("--trace", metavar="DIR", help="write a trace of one step for TensorBoard or xprof, a file for each process")
     add("--memory", type=float, metavar="GB", help="a device's memory, to be compared with what is needed")
     add("--output", metavar="FILE", help="write all figures as JSON")
+    command.add_process_flags(flags)
     arguments, rest = flags.parse_known_args(argv)
     if arguments.trace and (arguments.devices or arguments.topology or not arguments.steps):
         flags.error("--trace needs steps on real devices: leave --devices and --topology away, and --steps above 0")
 
-    from vmsst_jax import config, runtime
+    from vmsst_jax import company, processes, runtime
 
+    here = not (arguments.devices or arguments.topology)
+    flagged = {"coordinator": arguments.coordinator, "count": arguments.processes, "index": arguments.process_id}
+    place = processes.find(**flagged) if here else None
     if arguments.devices:
         runtime.fake_devices(arguments.devices)
     runtime.start()
+    with company.together(place, NAME, arguments.join_timeout, arguments.lost_after):
+        report(arguments, rest)
+
+
+def report(arguments, rest: Sequence[str]) -> None:
+    """Profiles the recipe of the parsed ``arguments``; of several processes all take part and the first one reports."""
+    from vmsst_jax import company, config, runtime
+
     bindings = arguments.gin_bindings + config.short_bindings(rest)
     recipe = config.configure(arguments.gin_file, bindings, arguments.gin_search_paths.split(",")).keywords
 
@@ -50,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     devices = runtime.topology(arguments.topology) if arguments.topology else jax.devices()
     steps = 0 if arguments.devices or arguments.topology else arguments.steps
     found = profiling.profile(recipe, devices, steps=steps, trace=arguments.trace)
+    if company.here().index:
+        return
     print(profile_report.text(found, arguments.memory))
     if arguments.output:
         profile_report.write(arguments.output, found)

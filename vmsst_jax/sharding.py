@@ -85,6 +85,12 @@ def batch_shards(mesh=None) -> int:
     return math.prod(mesh.shape.get(axis, 1) for axis in BATCH_AXES) if mesh.shape else 1
 
 
+def held_shards(mesh) -> tuple[int, ...]:
+    """Which of the ``batch_shards`` lie on devices of this process."""
+    shards = mesh.devices.reshape(batch_shards(mesh), -1)
+    return tuple(i for i, devices in enumerate(shards) if any(d.process_index == jax.process_index() for d in devices))
+
+
 def batch_spec(ndim: int, axis: int = 0) -> PartitionSpec:
     """Splits axis number ``axis`` of an array with ``ndim`` axes over the batch axes."""
     return PartitionSpec(*(BATCH_AXES if i == axis else None for i in range(ndim)))
@@ -170,7 +176,10 @@ def batch_sharding(shape: tuple[int, ...], mesh, axis: int = 0) -> NamedSharding
 
 
 def put_batch(batch, mesh, axis: int = 0):
-    """Host arrays (the same global batch on every process) -> device arrays, laid out by ``batch_sharding``."""
+    """Host arrays of the global batch -> device arrays, laid out by ``batch_sharding``.
+
+    Every process has arrays of the same shapes; of their rows those count that its own devices hold.
+    """
 
     def put(x):
         x = np.asarray(x)

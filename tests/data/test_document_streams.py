@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from vmsst_jax.data.batching import Share
 from vmsst_jax.data.document_cache import Cleaning, DocumentCache
 from vmsst_jax.data.document_pool import Corpus, LanguageSampler
 from vmsst_jax.data.document_streams import BlockStream, PairStream
@@ -257,3 +258,30 @@ def test_blocks_larger_than_a_language(blocks):
     assert {int(lang) for _ in range(20) for lang in stream.next()[0]["lang"]} == {0, 1}
     with pytest.raises(ValueError, match=r"a block has 100000 tokens, and no language has as many. Largest: cs "):
         blocks(length=100_000)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_process_reads_its_own_rows_of_the_same_batch(pairs, blocks, accumulate):
+    """Two shards, a process each: what each reads lies where it lay, the rest is padding, and all else is equal."""
+    for make, options, names in ((pairs, {}, ("centre", "context")), (blocks, {"batch_size": 4}, ("tokens",))):
+        whole, first, second = (make(accumulate=accumulate, **options) for _ in range(3))
+        first.share, second.share = Share(2, (0,)), Share(2, (1,))
+        axis = int(accumulate > 1)
+        for _ in range(12):
+            (want, info), (a, info_a), (b, info_b) = (stream.next() for stream in (whole, first, second))
+            for name, array in want.items():
+                (x, rest_x), (y, rest_y) = (np.split(other[name], 2, axis) for other in (a, b))
+                if name in names:
+                    np.testing.assert_array_equal(np.concatenate([x, rest_y], axis), array)
+                    assert not rest_x.any() and not y.any()
+                else:
+                    np.testing.assert_array_equal(a[name], array)
+                    np.testing.assert_array_equal(b[name], array)
+            for other in (info_a, info_b):
+                np.testing.assert_array_equal(other.pop("pair_id"), info["pair_id"])
+                assert other == {k: v for k, v in info.items() if k != "pair_id"}
+        assert whole.state() == first.state() == second.state()
+    # Two groups don't divide over three shards: every device gets all of them.
+    stream = pairs()
+    stream.share = Share(3, (1,))
+    np.testing.assert_array_equal(stream.next()[0]["centre"], pairs().next()[0]["centre"])

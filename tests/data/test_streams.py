@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from vmsst_jax.data.batching import Share
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.streams import CachedStream
 
@@ -126,3 +127,28 @@ def test_refusals(caches):
         make_stream(caches, max_length=32)
     with pytest.raises(ValueError, match=r"\[100, 400\] pairs, this run has \[400, 100\]"):
         make_stream(caches[::-1]).restore(make_stream(caches).state())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_process_reads_its_own_rows_of_the_same_batch(caches, accumulate, monkeypatch):
+    """Four shards, two processes: what each reads lies where it lay, the rest is padding, and all else is equal."""
+    read = []
+    tokens = TokenCache.tokens
+    monkeypatch.setattr(TokenCache, "tokens", lambda cache, index: read.append(len(index)) or tokens(cache, index))
+    options = {"accumulate": accumulate, "batch_size": 32, "shards": 4}
+    whole, first, second = (make_stream(caches, **options) for _ in range(3))
+    first.share, second.share = Share(4, (0, 1)), Share(4, (2, 3))
+    for _ in range(3):
+        read.clear()
+        (want, info), (a, info_a), (b, info_b) = (stream.next() for stream in (whole, first, second))
+        assert sum(read) == 2 * 64 * accumulate  # each sentence twice: in the whole, and in one of the shares
+        for group, x, y in zip(want["tokens"], a["tokens"], b["tokens"], strict=True):
+            half = group.shape[-2] // 2
+            np.testing.assert_array_equal(x[..., :half, :], group[..., :half, :])
+            np.testing.assert_array_equal(y[..., half:, :], group[..., half:, :])
+            assert not x[..., half:, :].any() and not y[..., :half, :].any()
+        for other in (a, b):
+            other["tokens"] = want["tokens"]
+        for other in ((a, info_a), (b, info_b)):
+            assert_equal([({**want}, {**info})], [other])
+    assert whole.state() == first.state() == second.state()

@@ -66,7 +66,7 @@ def test_a_kill_while_the_log_is_cut_back_loses_nothing(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_ends_the_run_with_a_message(tmp_path, monkeypatch):
-    log = logging.Log(tmp_path, steps=3, quiet=True)
+    log = logging.Log(tmp_path, steps=3)
     log.write(1, "train", {"loss": 1.0})
 
     def full(*_):
@@ -80,7 +80,7 @@ def test_a_full_disk_ends_the_run_with_a_message(tmp_path, monkeypatch):
 
 def test_tensorboard_reads_what_is_written(tmp_path):
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    log = logging.Log(tmp_path, steps=3, quiet=True)
+    log = logging.Log(tmp_path, steps=3)
     for step in (1, 2):
         log.write(step, "train", {"loss": 0.5 * step}, stream="parallel", speed={"pairs_per_second": 10.0})
     log.close()

@@ -17,6 +17,7 @@ from vmsst_jax.training import loop, state
 from vmsst_jax.training.checkpoint import Checkpoints
 from vmsst_jax.training.logging import Log
 from vmsst_jax.training.step import compiled_step, loss_function, train_step
+from vmsst_jax.training.watchdog import Watch, Watchdog
 
 # These programs run once: compiling them without optimisation takes half the time.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -157,7 +158,7 @@ def test_two_streams_with_state_resume_exactly(tmp_path, schedule):
                 loop.Feed(*named, step, weight)
                 for named, step, weight in zip(streams.items(), steps, (1.0, 3.0), strict=True)
             ]
-            log = Log(folder, until, start, quiet=True)
+            log = Log(folder, until, start)
             current, _ = loop.fit(
                 current,
                 feeds,
@@ -169,6 +170,7 @@ def test_two_streams_with_state_resume_exactly(tmp_path, schedule):
                 evaluate=None,
                 log=log,
                 start=start,
+                dog=Watchdog(Watch(), "test"),
             )
             log.close()
         return jax.device_get(current)

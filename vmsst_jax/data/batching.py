@@ -6,12 +6,25 @@ length afterwards, so that no loss ever sees negatives composed by length: bucke
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
 from vmsst_jax import checks
+
+
+class Share(NamedTuple):
+    """Which of the ``shards`` equal pieces of a batch's rows the devices of this process hold; the rest is not read."""
+
+    shards: int = 1
+    held: tuple[int, ...] = (0,)
+
+    def rows(self, count: int) -> np.ndarray:
+        """The held ones of ``count`` rows: int64 [K]; all, where the shards don't divide them."""
+        rows = np.arange(count)
+        return rows if count % self.shards else rows.reshape(self.shards, -1)[list(self.held)].ravel()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,13 +117,30 @@ def collate(rows: Sequence[np.ndarray], lang: np.ndarray, plan: BatchPlan) -> tu
 def collate_flat(
     tokens: np.ndarray, lengths: np.ndarray, lang: np.ndarray, text_id: np.ndarray, plan: BatchPlan
 ) -> tuple[dict, dict]:
-    """Makes one batch of n * 2B sentences that lie one after another in ``tokens``.
+    """Makes one batch of n * 2B sentences that lie one after another in ``tokens``, int32 [sum of lengths].
+
+    For the other arguments, what comes back and what is raised see :func:`collate_read`.
+    """
+    starts = np.cumsum(lengths) - lengths
+    return collate_read(lambda s: tokens[ragged_index(starts[s], lengths[s])], lengths, lang, text_id, plan)
+
+
+def collate_read(
+    read: Callable[[np.ndarray], np.ndarray],
+    lengths: np.ndarray,
+    lang: np.ndarray,
+    text_id: np.ndarray,
+    plan: BatchPlan,
+    share: Share = Share(),
+) -> tuple[dict, dict]:
+    """Makes one batch of n * 2B sentences.
 
     Args:
-      tokens: int32 [sum of lengths].
+      read: function (sentences int64 [K]) -> their tokens one after another, int32; called once.
       lengths: int64 [n * 2B], each from 1 to ``plan.max_length``.
       lang, text_id: int32 [n * 2B].
       plan: B, n and the group widths.
+      share: rows of the groups that are read; the others are left as padding.
 
     Returns:
       batch: ``tokens``, a tuple over groups g of int32 [R, widths[g]], 0 = padding, the sentences in (stable) order of
@@ -138,13 +168,10 @@ def collate_flat(
     slot = np.empty(shape, np.int32)
     np.put_along_axis(slot, order, np.arange(per_batch, dtype=np.int32)[None], axis=1)
 
-    starts = np.cumsum(lengths) - lengths
     by_length = (order + per_batch * np.arange(plan.accumulate)[:, None]).reshape(plan.accumulate, len(plan.widths), -1)
     fallback = bool((lengths[by_length[:, :, -1]] > np.array(plan.widths)).any())
     widths = plan.fallback if fallback else plan.widths
-    groups = tuple(
-        _pad(tokens, starts[s], lengths[s], w) for s, w in zip(by_length.swapaxes(0, 1), widths, strict=True)
-    )
+    groups = _groups(read, by_length.swapaxes(0, 1), lengths, widths, share)
     batch = {
         "tokens": groups,
         "slot": slot,
@@ -154,15 +181,26 @@ def collate_flat(
     }
     if plan.accumulate == 1:
         batch = {k: tuple(g[0] for g in v) if k == "tokens" else v[0] for k, v in batch.items()}
-    facts = {"real_tokens": len(tokens), "padded_tokens": sum(g.size for g in groups), "fallback": fallback}
+    facts = {"real_tokens": int(lengths.sum()), "padded_tokens": sum(g.size for g in groups), "fallback": fallback}
     return batch, facts
 
 
-def _pad(tokens: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
-    """Copies sentences (arrays [n, R]) out of the flat ``tokens`` into int32 [n, R, width], padded with 0."""
-    out = np.zeros((*lengths.shape, width), np.int32)
-    out[np.arange(width) < lengths[..., None]] = tokens[ragged_index(starts.ravel(), lengths.ravel())]
-    return out
+def _groups(read, sentences: np.ndarray, lengths: np.ndarray, widths, share: Share) -> tuple[np.ndarray, ...]:
+    """Tokens of ``sentences`` [groups, n, R] in their places: int32 [n, R, width] for each group, padded with 0."""
+    rows = share.rows(sentences.shape[2])
+    held = sentences[:, :, rows]
+    tokens, sizes = read(held.ravel()), lengths[held]
+    ends = np.cumsum(sizes.sum(axis=(1, 2)))
+    groups = []
+    for part, size, width in zip(np.split(tokens, ends[:-1]), sizes, widths, strict=True):
+        group = np.zeros((*size.shape, width), np.int32)
+        group[np.arange(width) < size[..., None]] = part
+        if len(rows) < sentences.shape[2]:
+            whole = np.zeros((*sentences.shape[1:], width), np.int32)
+            whole[:, rows] = group
+            group = whole
+        groups.append(group)
+    return tuple(groups)
 
 
 def plan_widths(

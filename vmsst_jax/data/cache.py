@@ -84,14 +84,25 @@ class TokenCache:
           index: int64 [K].
 
         Returns:
-          (tokens int32 [sum of lengths], lengths int64 [K], lang int32 [K] in the run's language table,
-          text_id int32 [K], cut bool [K]).
+          (tokens int32 [sum of lengths], and what ``facts`` gives).
+        """
+        return self.tokens(index), *self.facts(index)
+
+    def tokens(self, index: np.ndarray) -> np.ndarray:
+        """The tokens of sentences (int64 [K]) one after another: int32 [sum of lengths]."""
+        starts = self._arrays["offsets"][index]
+        lengths = self._arrays["offsets"][index + 1] - starts
+        return self._arrays["tokens"][ragged_index(starts, lengths)].astype(np.int32, copy=False)
+
+    def facts(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is known of sentences (int64 [K]) without reading them.
+
+        Returns:
+          (lengths int64 [K], lang int32 [K] in the run's language table, text_id int32 [K], cut bool [K]).
         """
         arrays = self._arrays
-        starts = arrays["offsets"][index]
-        lengths = arrays["offsets"][index + 1] - starts
-        tokens = arrays["tokens"][ragged_index(starts, lengths)].astype(np.int32, copy=False)
-        return tokens, lengths, self._lang[arrays["lang"][index]], arrays["text_id"][index], arrays["cut"][index]
+        lengths = arrays["offsets"][index + 1] - arrays["offsets"][index]
+        return lengths, self._lang[arrays["lang"][index]], arrays["text_id"][index], arrays["cut"][index]
 
     @classmethod
     def build(

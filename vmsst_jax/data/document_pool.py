@@ -98,6 +98,16 @@ class Corpus:
         """Sentences of each document: int64, shaped alike."""
         return self._per_cache(documents, lambda cache, index: cache.starts[index + 1] - cache.starts[index])
 
+    def lengths(self, documents: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Pieces of sentence number ``places[i]`` of document ``documents[i]``: int64 [K], without reading them."""
+        which, index = self._locate(documents)
+        out = np.empty(len(documents), np.int64)
+        for c, cache in enumerate(self.caches):
+            chosen = which == c
+            sentences = cache.starts[index[chosen]] + places[chosen]
+            out[chosen] = cache.offsets[sentences + 1] - cache.offsets[sentences]
+        return out
+
     def pieces(self, documents: np.ndarray, places: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first ``most`` pieces of sentence number ``places[i]`` of document ``documents[i]`` (int64 [K] each).
 
@@ -119,6 +129,12 @@ class Corpus:
         """All pieces of one document."""
         which, index = self._locate(np.array(document))
         return self.caches[int(which)].text(int(index))
+
+    def text_length(self, document: int) -> int:
+        """How many pieces ``text`` gives."""
+        which, index = self._locate(np.array(document))
+        cache = self.caches[int(which)]
+        return int(np.diff(cache.offsets[cache.starts[[index, index + 1]]])[0])
 
     def facts(self, pools: Sequence[Pool]) -> list[str]:
         """For a run's overview: the sizes, what cleaning left out, and which languages are not among ``pools``."""

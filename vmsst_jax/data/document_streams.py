@@ -1,8 +1,9 @@
 """Endless streams of sentence pairs from documents (CCP) and of blocks of running text (masked language model).
 
 Both have ``next() -> (batch, info)``, ``state() -> JSON-able dict`` and ``restore(dict)``. What a batch holds depends
-on (seed, batch number) and a few integers per language, which are the saved position: restoring is instant and exact,
-and every process computes the same global batch, whatever the number of devices.
+on (seed, batch number) and a few integers per language, which are the saved position: restoring is instant and exact.
+The global batch is the same whatever the number of processes: each draws all of it, and reads the sentences of its own
+``share`` only, leaving padding in the other rows.
 
 ``info`` holds ``pair_id`` (the corpus's own ids of the documents), ``real_tokens`` and ``padded_tokens`` of this batch,
 and ``truncated`` (sentences cut at the maximal length since the start of training, kept over a resume).
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vmsst_jax.data.batching import ragged_index
+from vmsst_jax.data.batching import Share, ragged_index
 from vmsst_jax.data.document_pool import Corpus, LanguageSampler, Pool
 from vmsst_jax.data.shuffle import Permutation, draws
 
@@ -20,7 +21,13 @@ AHEAD = 256  # documents of a language whose order is computed at once
 
 
 class _PoolStream:
-    """What the streams share: languages that are drawn, a place in each one's order, and the counters."""
+    """What the streams have in common: languages that are drawn, a place in each one's order, and the counters.
+
+    Attributes:
+      share: the rows of a batch that this process needs.
+    """
+
+    share = Share()
 
     def __init__(self, corpus: Corpus, pools: list[Pool], exponent: float, seed: int):
         self.corpus, self.pools, self.seed = corpus, pools, seed
@@ -125,21 +132,30 @@ class PairStream(_PoolStream):
         documents = np.stack([self._take(which) for which in drawn])  # [n, G, N]
         centre, context = _neighbours(self.corpus.sizes(documents).ravel(), self.window, *for_pairs)
         places = np.concatenate([centre, context])
-        tokens, lengths, cut = self.corpus.pieces(np.tile(documents.ravel(), 2), places, self._frame.room)
-        rows = self._frame.rows(tokens, lengths).reshape(2, n, g, size, self.max_length)
+        lengths = self.corpus.lengths(np.tile(documents.ravel(), 2), places)
+        rows = self._read(documents, places.reshape(2, n, g, size))
         self._batch += 1
-        self._truncated += int(cut.sum())
+        self._truncated += int((lengths > self._frame.room).sum())
         lang = np.array([pool.lang for pool in self.pools], np.int32)[drawn]
         batch = {"centre": rows[0], "context": rows[1], "lang": lang, "document_id": documents.astype(np.int32)}
         info = {
             "pair_id": self.corpus.document_ids(documents),
-            "real_tokens": int(lengths.sum()) + len(lengths) * self._frame.special,
+            "real_tokens": int(np.minimum(lengths, self._frame.room).sum()) + len(lengths) * self._frame.special,
             "padded_tokens": rows.size,
             "truncated": self._truncated,
         }
         if n == 1:
             batch, info["pair_id"] = {name: array[0] for name, array in batch.items()}, info["pair_id"][0]
         return batch, info
+
+    def _read(self, documents: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Sentences [2, n, G, N] of documents [n, G, N] as rows int32 [2, n, G, N, L]; padding outside the share."""
+        held = self.share.rows(documents.shape[1])
+        chosen = np.broadcast_to(documents, places.shape)[:, :, held], places[:, :, held]
+        tokens, lengths, _ = self.corpus.pieces(*(array.ravel() for array in chosen), self._frame.room)
+        out = np.full((*places.shape, self.max_length), self._frame.pad, np.int32)
+        out[:, :, held] = self._frame.rows(tokens, lengths).reshape(*chosen[1].shape, self.max_length)
+        return out
 
     def _take(self, drawn: np.ndarray) -> np.ndarray:
         """Documents for one micro-batch, none of them twice: pools int64 [G] -> dense ids int64 [G, N]."""
@@ -221,8 +237,11 @@ class BlockStream(_PoolStream):
         shape = (self.accumulate, self.batch_size) if self.accumulate > 1 else (self.batch_size,)
         count = self.accumulate * self.batch_size
         drawn = self.sampler.draw(draws(self.seed, self._batch, count, kind=3)[0])
-        blocks, begins = zip(*(self._block(k) for k in drawn.tolist()), strict=True)
-        tokens = self._frame.rows(np.concatenate(blocks), np.full(count, self._frame.room))
+        held = np.isin(np.arange(count) % self.batch_size, self.share.rows(self.batch_size))
+        blocks, begins = zip(*(self._block(k, read) for k, read in zip(drawn.tolist(), held, strict=True)), strict=True)
+        tokens = np.full((count, self.length), self._frame.pad, np.int32)
+        filled = np.full(int(held.sum()), self._frame.room)
+        tokens[held] = self._frame.rows(np.concatenate([b for b in blocks if b is not None]), filled)
         self._batch += 1
         lang = np.array([pool.lang for pool in self.pools], np.int32)[drawn]
         info = {
@@ -233,19 +252,24 @@ class BlockStream(_PoolStream):
         }
         return {"tokens": tokens.reshape(*shape, self.length), "lang": lang.reshape(shape)}, info
 
-    def _block(self, k: int) -> tuple[np.ndarray, int]:
-        """The next block of pool k: (bare pieces int32 [room], dense id of the document in which it begins)."""
+    def _block(self, k: int, read: bool) -> tuple[np.ndarray | None, int]:
+        """The next block of pool k: (bare pieces int32 [room], dense id of the document in which it begins).
+
+        Without ``read`` the position moves on all the same, and there are no pieces.
+        """
         epoch, index, used = self._positions[k]
         parts, wanted, begins = [], self._frame.room, self._document(k, epoch, index)
         while wanted:
-            text = np.concatenate([self.corpus.text(self._document(k, epoch, index)), self._end])
-            part = text[used : used + wanted]
-            parts.append(part)
-            wanted, used = wanted - len(part), used + len(part)
-            if used == len(text):
+            document = self._document(k, epoch, index)
+            size = self.corpus.text_length(document) + len(self._end)
+            taken = min(wanted, size - used)
+            if read:
+                parts.append(np.concatenate([self.corpus.text(document), self._end])[used : used + taken])
+            wanted, used = wanted - taken, used + taken
+            if used == size:
                 epoch, index, used = (epoch, index + 1, 0) if index + 1 < len(self.pools[k]) else (epoch + 1, 0, 0)
         self._positions[k] = [epoch, index, used]
-        return np.concatenate(parts).astype(np.int32, copy=False), begins
+        return np.concatenate(parts).astype(np.int32, copy=False) if read else None, begins
 
     def _document(self, k: int, epoch: int, index: int) -> int:
         """Dense id of one document of pool k's order; the order is computed for AHEAD documents at once."""
@@ -267,12 +291,12 @@ class _Frame:
     """Puts a tokenizer's special tokens around bare pieces and pads to one length.
 
     Attributes:
-      room: most bare pieces of a row; special: number of special tokens around them.
+      room: most bare pieces of a row; special: number of special tokens around them; pad: the id of padding.
     """
 
     def __init__(self, tokenizer, length: int):
         self._prefix, self._suffix = (np.array(ids, np.int32) for ids in (tokenizer.prefix_ids, tokenizer.suffix_ids))
-        self._pad, self._length = tokenizer.pad_id, length
+        self.pad, self._length = tokenizer.pad_id, length
         self.special = len(self._prefix) + len(self._suffix)
         self.room = length - self.special
         if self.room < 1:
@@ -284,7 +308,7 @@ class _Frame:
     def rows(self, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Rows int32 [K, length] of pieces that lie one after another (int32 [sum of lengths], int64 [K])."""
         before = len(self._prefix)
-        out = np.full((len(lengths), self._length), self._pad, np.int32)
+        out = np.full((len(lengths), self._length), self.pad, np.int32)
         out[:, :before] = self._prefix
         starts = np.arange(len(lengths)) * self._length + before
         out.ravel()[ragged_index(starts, lengths)] = tokens

@@ -3,7 +3,7 @@
 An epoch takes every row once: rows come in a new random order, those of a width together, and so do the batches. What
 is left of a width at its end is filled up with rows of padding alone, which no loss counts. The order depends on
 (seed, epoch), so that the saved position is three integers: restoring is instant and exact, and every process computes
-the same global batch, whatever the number of devices.
+the same global batch, all of it, whatever the number of devices.
 """
 
 from __future__ import annotations

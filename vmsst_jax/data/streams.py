@@ -1,10 +1,11 @@
 """Endless streams of bucketed parallel batches with a saved position.
 
-Every stream has ``next() -> (batch, info)``, ``state() -> JSON-able dict`` and ``restore(dict)``, and every process
-computes the same global batch, whatever their number. ``batch`` is :func:`vmsst_jax.data.batching.collate_flat`'s;
-``info`` holds ``pair_id`` int64 [B] ([n, B] with n > 1 micro-batches), ``real_tokens`` and ``padded_tokens`` of this
-batch, and, counted since the start of training and kept over a resume, ``truncated`` (sentences drawn that were cut at
-max_length) and ``fallbacks`` (batches that took the fallback shape).
+Every stream has ``next() -> (batch, info)``, ``state() -> JSON-able dict`` and ``restore(dict)``. The global batch is
+the same whatever the number of processes: each draws all of it, and reads the sentences of its own ``share`` only,
+leaving padding in the other rows (a ``SeqioStream`` reads all text, as its order is tf.data's). ``batch`` is
+:func:`vmsst_jax.data.batching.collate_read`'s; ``info`` holds ``pair_id`` int64 [B] ([n, B] with n > 1 micro-batches),
+``real_tokens`` and ``padded_tokens`` of this batch, and, counted since the start of training and kept over a resume,
+``truncated`` (sentences drawn that were cut at max_length) and ``fallbacks`` (batches that took the fallback shape).
 """
 
 import base64
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from vmsst_jax.data import registered
-from vmsst_jax.data.batching import BatchPlan, collate_flat, ragged_index, text_ids
+from vmsst_jax.data.batching import BatchPlan, Share, collate_read, ragged_index, text_ids
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.shuffle import Permutation, draws
@@ -29,16 +30,18 @@ class _ParallelStream:
     Attributes:
       plan: the static shapes.
       pairs: size of the corpus in pairs, None where it is not known.
+      share: the rows of a batch that this process needs.
     """
 
     pairs: int | None
+    share = Share()
 
     def __init__(self, plan: BatchPlan, seed: int):
         self.plan, self.seed = plan, seed
         self._batch = self._truncated = self._fallbacks = 0
 
-    def _emit(self, tokens, lengths, lang, text_id, cut, pair_id) -> tuple[dict, dict]:
-        batch, facts = collate_flat(tokens, lengths, lang, text_id, self.plan)
+    def _emit(self, read, lengths, lang, text_id, cut, pair_id) -> tuple[dict, dict]:
+        batch, facts = collate_read(read, lengths, lang, text_id, self.plan, self.share)
         self._batch += 1
         self._truncated += int(cut.sum())
         self._fallbacks += facts.pop("fallback")
@@ -131,7 +134,12 @@ class CachedStream(_ParallelStream):
             pairs[chosen] = self._advance(c, len(chosen))
             pair_id[chosen] = self._caches[c].pair_ids(pairs[chosen])
         sentences = self._sides(2 * pairs + swap, 2 * pairs + 1 - swap)
-        return self._emit(*self._gather(self._sides(which, which), sentences), pair_id)
+        which = self._sides(which, which)
+
+        def read(rows):
+            return self._tokens(which[rows], sentences[rows])
+
+        return self._emit(read, *self._facts(which, sentences), pair_id)
 
     def _advance(self, c: int, count: int) -> np.ndarray:
         """The next ``count`` pairs of cache c, over as many epochs as that takes: int64 [count]."""
@@ -149,18 +157,23 @@ class CachedStream(_ParallelStream):
             count -= step
         return np.concatenate(parts)
 
-    def _gather(self, which: np.ndarray, sentences: np.ndarray) -> tuple[np.ndarray, ...]:
-        """TokenCache.sentences of sentence ``sentences[i]`` of cache ``which[i]`` for all i."""
+    def _facts(self, which: np.ndarray, sentences: np.ndarray) -> list[np.ndarray]:
+        """TokenCache.facts of sentence ``sentences[i]`` of cache ``which[i]`` for all i."""
         if len(self._caches) == 1:
-            return self._caches[0].sentences(sentences)
-        chosen = [(c, np.flatnonzero(which == c)) for c in np.unique(which).tolist()]
-        order = np.concatenate([rows for _, rows in chosen])
-        read = [self._caches[c].sentences(sentences[rows]) for c, rows in chosen]
-        tokens, lengths, lang, text_id, cut = (np.concatenate(parts) for parts in zip(*read, strict=True))
-        back = np.argsort(order)
+            return list(self._caches[0].facts(sentences))
+        chosen, back = _by_cache(which)
+        read = [self._caches[c].facts(sentences[rows]) for c, rows in chosen]
+        return [np.concatenate(parts)[back] for parts in zip(*read, strict=True)]
+
+    def _tokens(self, which: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+        """The tokens of these sentences, one after another."""
+        if len(self._caches) == 1:
+            return self._caches[0].tokens(sentences)
+        chosen, back = _by_cache(which)
+        tokens = np.concatenate([self._caches[c].tokens(sentences[rows]) for c, rows in chosen])
+        lengths = np.concatenate([self._caches[c].facts(sentences[rows])[0] for c, rows in chosen])
         starts = np.cumsum(lengths) - lengths
-        tokens = tokens[ragged_index(starts[back], lengths[back])]
-        return tokens, lengths[back], lang[back], text_id[back], cut[back]
+        return tokens[ragged_index(starts[back], lengths[back])]
 
     def checksums(self) -> dict[str, str]:
         """{where the text comes from: its SHA-256}."""
@@ -254,11 +267,18 @@ class SeqioStream(_ParallelStream):
         sentences = self._sides(*_exchange(swap, texts["source"], texts["target"])).tolist()
         tokens, lengths, cut = self._tokenizer.encode_flat(sentences, self.plan.max_length)
         lang = self._sides(*_exchange(swap, langs["source_lang"], langs["target_lang"]))
-        return self._emit(tokens, lengths, lang, text_ids(tokens, lengths), cut, block["pair_id"].astype(np.int64))
+        starts = np.cumsum(lengths) - lengths
+
+        def read(rows):
+            return tokens[ragged_index(starts[rows], lengths[rows])]
+
+        return self._emit(read, lengths, lang, text_ids(tokens, lengths), cut, block["pair_id"].astype(np.int64))
 
     def _read(self) -> dict:
         try:
             return next(self._iterator)
+        except self._tf.errors.OpError as error:  # a file that has gone, or can't be read
+            raise OSError(f"{self.name}, split {self.split!r}, can't be read: {error.message}") from error
         except StopIteration:
             raise ValueError(
                 f"{self.name}, split {self.split!r}, has no examples (of a mixture: one of the tasks has none): "
@@ -309,6 +329,12 @@ class SeqioStream(_ParallelStream):
         for _ in range(state["batch"] - self._snapshot_batch):
             self._read()
         self._restore_counters(state)
+
+
+def _by_cache(which: np.ndarray) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
+    """([(cache, places in ``which``)], where each place lies in the concatenation of these)."""
+    chosen = [(c, np.flatnonzero(which == c)) for c in np.unique(which).tolist()]
+    return chosen, np.argsort(np.concatenate([rows for _, rows in chosen]))
 
 
 def _exchange(swap: np.ndarray, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

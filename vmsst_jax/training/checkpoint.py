@@ -11,10 +11,12 @@ import gc
 import importlib.metadata
 import json
 import logging
+import math
 import os
 import pathlib
 import shutil
 import socket
+import time
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +38,8 @@ __all__ = ["CheckpointError", "Checkpoints", "LoadedModel", "check_same_config",
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
+RETRIES = 5  # of saves in a row that fail in a way that may pass
+SLOW = 30.0  # seconds of waiting for a save that are worth a word
 
 
 def versions() -> dict[str, str]:
@@ -52,7 +56,7 @@ class Checkpoints:
 
     Args:
       directory: the run's model directory, made if need be.
-      keep_last: how many of the newest steps to keep, at least 1.
+      keep_last: how many of the newest steps to keep, at least 1; the last whole one stays until the next is whole.
       keep_every: keep steps that are multiples of this too.
       best_metric: keep the step with the best value of this metric too.
       best_mode: "max" if high values of it are good, "min" if low.
@@ -89,6 +93,7 @@ class Checkpoints:
         self._keep_last, self._keep_every = keep_last, keep_every
         self._best_metric, self._best_mode = best_metric, best_mode
         self._saving: int | None = None
+        self._failures, self._again = 0, math.inf  # saves that failed in a row; when to try once more
         self._sums: Future | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-sums")
         if jax.process_index() == 0:
@@ -99,6 +104,11 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         return sorted(self._manager.all_steps())
+
+    @property
+    def due(self) -> bool:
+        """Whether a save has failed in a way that may pass, and it is time to try once more, with the state of now."""
+        return time.monotonic() >= self._again
 
     def latest_step(self) -> int | None:
         """The newest step saved or being saved, damaged or not; None without any."""
@@ -122,7 +132,13 @@ class Checkpoints:
           CheckpointError: the save before has failed, or a later step than this is saved already.
           ValueError, TypeError: `metrics` lack ``best_metric``; `host` is not JSON.
         """
+        begun = time.monotonic()
         self.wait()
+        if (waited := time.monotonic() - begun) > SLOW:
+            logger.warning(
+                "Training waited %.0f s for the save of step %s to %s: the storage is slower than saves are asked for. "
+                "Save less often (Rhythm.save_every), or to faster storage.", waited, self.latest_step(), self.folder
+            )  # fmt: skip
         newest = self.latest_step()
         if newest is not None and step < newest:
             raise CheckpointError(
@@ -146,7 +162,7 @@ class Checkpoints:
             "host": ocp.args.JsonSave(host),
             "scores": ocp.args.JsonSave(scores),
         }
-        self._saving = step
+        self._saving, self._again = step, math.inf
         try:
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
         except Exception as error:
@@ -154,9 +170,20 @@ class Checkpoints:
         return True
 
     def check(self) -> None:
-        """Raises CheckpointError if a save has failed since the last call; never waits. Call it now and then."""
+        """Raises CheckpointError if a save has failed since the last call; never waits. Call it now and then.
+
+        A failure that may pass (``disk.may_pass``) is a warning instead, and makes a save ``due`` after a while, where
+        there is one process only: several would have to agree, and are started again instead.
+        """
         if self._saving is not None and not self._manager.is_saving_in_progress():
-            self._finish_save()
+            try:
+                self._finish_save()
+            except CheckpointError as error:
+                if self._failures > RETRIES or jax.process_count() > 1 or not disk.may_pass(error):
+                    raise
+                wait = 2.0**self._failures
+                self._again = time.monotonic() + wait
+                logger.warning("%s Trying again in %g s.", str(error).partition(" Make room")[0], wait)
         if self._sums is not None and self._sums.done():
             self._finish_sums()
 
@@ -225,7 +252,8 @@ class Checkpoints:
         self._manager = self._open()
 
     def _keep(self, steps: list[int]) -> set[int]:
-        kept = set(sorted(steps)[-self._keep_last :])
+        # The newest of `steps` is still being written when this is asked; the one before it is known to be whole.
+        kept = set(sorted(steps)[-max(self._keep_last, 2) :])
         if self._keep_every:
             kept |= {step for step in steps if step % self._keep_every == 0}
         return kept | {files.best_of({step: self._ranks.get(step) for step in steps}, self._best_mode)}
@@ -244,7 +272,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
         except Exception as error:
             self._failed(error)
-        step, self._saving = self._saving, None
+        step, self._saving, self._failures = self._saving, None, 0
         if jax.process_index() == 0:
             self._sums = self._executor.submit(files.write_sums, self.folder / str(step))
 
@@ -259,7 +287,7 @@ class Checkpoints:
 
     def _failed(self, error: Exception):
         """Removes what a failed save has left, as it may be what fills the disk, and raises CheckpointError."""
-        step, self._saving = self._saving, None
+        step, self._saving, self._failures = self._saving, None, self._failures + 1
         space = ""
         with contextlib.suppress(OSError):  # not a local folder
             space = f" ({shutil.disk_usage(self.folder).free / 1e6:,.0f} MB are free there)"

@@ -20,6 +20,8 @@ import jax
 import numpy as np
 from etils import epath
 
+from vmsst_jax import disk
+
 STEPS_FOLDER = "checkpoints"
 SUMS = "sha256sums.txt"
 # What Orbax calls the file of a JSON item, and the folder of a save that is not finished.
@@ -132,7 +134,7 @@ def read_json(item: epath.Path) -> dict:
     """A JSON item, an object; raises Damaged if it cannot be read."""
     file = item / JSON_FILE
     try:
-        contents = json.loads(file.read_text())
+        contents = json.loads(disk.retrying(file.read_text, f"reading {file}"))
     except (OSError, ValueError) as error:
         raise Damaged(f"{file}: {first_line(error)}") from error
     if not isinstance(contents, dict):
@@ -282,6 +284,10 @@ def _files(place: epath.Path, prefix: str = "") -> Iterator[str]:
 
 
 def _sha256(file: epath.Path) -> str:
+    return disk.retrying(lambda: _digest(file), f"reading {file}")
+
+
+def _digest(file: epath.Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as f:
         while block := f.read(CHUNK):

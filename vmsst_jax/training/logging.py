@@ -74,7 +74,7 @@ class Log:
     record at its last update before a line of the console, and the last of them has the speed.
     """
 
-    def __init__(self, directory, steps: int, start: int = 0, quiet: bool = False):
+    def __init__(self, directory, steps: int, start: int = 0):
         import tqdm
 
         directory = pathlib.Path(directory)
@@ -83,14 +83,11 @@ class Log:
         self._file = self.path.open("a", encoding="utf-8")
         self._board = EventFile(directory / "tensorboard", purge_step=start + 1)
         self._bar = None
-        if sys.stderr.isatty() and not quiet:
+        if sys.stderr.isatty():
             self._bar = tqdm.tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True, smoothing=0.1)
-        self._quiet = quiet
 
     def say(self, text: str) -> None:
         """Prints without breaking the progress bar."""
-        if self._quiet:
-            return
         if self._bar is not None:
             self._bar.write(text)
         else:
@@ -122,6 +119,22 @@ class Log:
                 file.close()
         if self._bar is not None:
             self._bar.close()
+
+
+class SilentLog:
+    """The log of a process that isn't the first: what a ``Log`` would write is the same on all of them."""
+
+    def say(self, text: str) -> None:
+        """Nothing is printed."""
+
+    def write(self, step: int, kind: str, metrics: dict[str, float], stream: str = "", speed: dict | None = None):
+        """Nothing is written."""
+
+    def advance(self, steps: int = 1) -> None:
+        """There is no progress bar."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Meter:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vmsst_jax import company
 from vmsst_jax.training.logging import Log, Meter
 from vmsst_jax.training.preemption import StopRequest
 
@@ -59,7 +60,7 @@ def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
     raise ValueError(f"schedule is {schedule!r}; use 'in_turn' or 'random'")
 
 
-def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int):
+def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int, dog):
     """Trains from step ``start`` to ``rhythm.steps`` and returns (state, name of the signal that ended it or None).
 
     Args:
@@ -68,6 +69,7 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
       checkpoints: a ``Checkpoints``; saves every ``save_every`` steps, after evaluations, at a signal and at the end.
       host: function () -> what goes beside the state: {"data": {name: state}, ...}.
       evaluate: function (state, step) -> metrics.
+      dog: a ``Watchdog``, told of all that takes time.
     """
     meter = Meter(
         log, rhythm.steps, rhythm.log_every, start, lambda step: choose_feed(feeds, schedule, seed, step - 1).name
@@ -77,15 +79,20 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
         """Evaluates, where it is time to, and saves."""
         scores = None
         if evaluates:
-            scores = evaluate(state, step)
+            with dog.during("evaluating"):
+                scores = evaluate(state, step)
             log.write(step, "evaluation", scores)
             log.say(f"step {step}  evaluation: " + "  ".join(f"{k} {v:.4f}" for k, v in scores.items()))
-        checkpoints.save(step, state, host(), metrics=scores)
+        with dog.during(f"saving to {checkpoints.folder}"):
+            checkpoints.save(step, state, host(), metrics=scores)
 
     if rhythm.steps == 0 and not checkpoints.steps:
         keep(0, rhythm.evaluate_every)
-    with StopRequest() as stop:
+    others = company.here()
+    with StopRequest() as request, dog:
         for step in range(start + 1, rhythm.steps + 1):
+            others.begin(step)
+            dog.step(step)
             feed = choose_feed(feeds, schedule, seed, step - 1)
             batch, info = feed.batches.next()
             state, metrics = feed.step(state, batch)
@@ -93,13 +100,18 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
             meter.add(step, feed.name, metrics, info, waited)
             checkpoints.check()
 
-            ends = step == rhythm.steps or stop.signal
+            if request.signal:
+                others.ask_stop(request.signal)
+            stops = others.stop is not None and step >= others.stop[0]
+            ends = step == rhythm.steps or stops
             evaluates = rhythm.evaluate_every and (step % rhythm.evaluate_every == 0 or step == rhythm.steps)
-            if ends or evaluates or step % rhythm.save_every == 0:
+            if ends or evaluates or step % rhythm.save_every == 0 or checkpoints.due:
                 meter.flush()  # a diverged state is neither evaluated nor saved
                 keep(step, evaluates)
-            if stop.signal:
-                checkpoints.wait()
-                log.say(f"{stop.signal}: saved step {step} of {rhythm.steps}; the same command goes on from there")
-                return state, stop.signal
+            if stops:
+                with dog.during(f"saving to {checkpoints.folder}"):
+                    checkpoints.wait()
+                signal = others.stop[1]
+                log.say(f"{signal}: saved step {step} of {rhythm.steps}; the same command goes on from there")
+                return state, signal
     return state, None

@@ -1,4 +1,7 @@
-"""SIGTERM and Ctrl-C ask the loop to save and leave; a second one ends the process as usual."""
+"""SIGTERM and Ctrl-C ask the loop to save and leave; a second one ends the process as usual.
+
+Of several processes one that gets the signal is enough: they agree on a step (``vmsst_jax.company``).
+"""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class _Job:
                 times.append(time.perf_counter() - begin)
         return {
             "seconds": statistics.median(times[:steps]),
-            "matmul_flops_per_second": matmul_rate(self.mesh.devices.flat[0], dtype) * self.mesh.size,
+            "matmul_flops_per_second": matmul_rate(jax.local_devices()[0], dtype) * self.mesh.size,
         }
 
 

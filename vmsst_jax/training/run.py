@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vmsst_jax import models, objectives, runtime, sharding
+from vmsst_jax import company, models, objectives, runtime, sharding
 from vmsst_jax.data import tokenizers
+from vmsst_jax.data.batching import Share
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.prefetch import Prefetcher
 from vmsst_jax.data.tokenizer import Tokenizer
@@ -25,8 +26,9 @@ from vmsst_jax.models.text_encoder import TextEncoderConfig
 from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
 from vmsst_jax.training.context import RunContext
-from vmsst_jax.training.logging import Log
+from vmsst_jax.training.logging import Log, SilentLog
 from vmsst_jax.training.step import compiled_step, train_step
+from vmsst_jax.training.watchdog import Watch, Watchdog
 
 # Where things lie: the same run on another machine has others.
 PLACES = (
@@ -38,6 +40,7 @@ FREE_BINDINGS = (
     *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
     *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.mesh", "train.evaluators", "train.reports"),
+    *("Watch.factor", "Watch.least", "Watch.first", "Watch.patience", "train.watch"),
     *("OutputOptions.chunk_bytes", "model.encoder_chunk", "dual_encoder_model.encoder_chunk"),
     *PLACES,
 )
@@ -144,6 +147,7 @@ def train(
     init_checkpoint: str | None = None,
     init_required: str | None = None,
     init_allow_missing: Sequence[str] = (),
+    watch: Watch = Watch(),
     config_text: str = "",
 ):
     """Trains, or goes on training, in ``model_dir``.
@@ -162,6 +166,7 @@ def train(
         and kept in ``report.txt``, the scores in ``report.json``, which a finished run always has.
       init_checkpoint: a run whose parameters to start from; ``init_allow_missing``: regular expressions for names that
         may differ. ``init_required`` makes it an error to leave it out, with this text as advice.
+      watch: when the run counts as hanging.
       config_text: the configuration, kept in every checkpoint and compared on resuming.
     """
     check_settings(model_dir, streams, seed, max_length, saving, rhythm, evaluators)
@@ -174,7 +179,7 @@ def train(
     for stream in streams:
         objectives.check_model(stream.objective, module)
         stream.data.check(table, sharding.batch_shards(mesh), stream.accumulate)
-    vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else tokenizer()
+    vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else shared_vocabulary(tokenizer)
     check_vocabulary(module, vocabulary)
     embedding = {**models.pooled_by(module), "normalize": False, "prefix": "", "max_length": max_length}
 
@@ -185,11 +190,11 @@ def train(
         return warm_start.initial_state(module, optimizer, seed, mesh, init)
 
     context = RunContext(module, vocabulary, table, mesh, seed, folder, embedding, lambda: fresh().params)
-    opened = [s.data.open(vocabulary, table, seed, sharding.batch_shards(mesh), s.accumulate) for s in streams]
+    opened = open_streams(streams, vocabulary, table, seed, mesh)
     target = state.abstract_state(module, optimizer, mesh)
     current, start = resume(checkpoints, target, streams, opened) if saved else (fresh(), 0)
     keep_files(folder, vocabulary, config_text)
-    log = Log(folder, rhythm.steps, start, quiet=not runtime.is_main_process())
+    log = Log(folder, rhythm.steps, start) if runtime.is_main_process() else SilentLog()
     log.say(overview.text(context, target, streams, opened, rhythm, start))
     if start >= rhythm.steps > 0:
         log.say(f"step {start:,} is trained already and TRAIN_STEPS is {rhythm.steps:,}: nothing to train")
@@ -197,7 +202,8 @@ def train(
     for evaluator in evaluators:
         evaluator.prepare(context)
     context.data |= {name: sha256 for data in opened for name, sha256 in getattr(data, "checksums", dict)().items()}
-    settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start}
+    dog = Watchdog(watch, "vmsst_jax.train")
+    settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog}
     drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, config_text, settings)
 
 
@@ -288,6 +294,26 @@ def resume(checkpoints, target, streams: Sequence[Stream], opened):
     for name, data in zip(names, opened, strict=True):
         data.restore(saved["data"][name])
     return current, start
+
+
+def open_streams(streams: Sequence[Stream], vocabulary: Tokenizer, table: Languages, seed: int, mesh) -> list:
+    """The streams' data before the first batch; of a batch's rows they read what this process's devices hold."""
+    shards = sharding.batch_shards(mesh)
+    # Process 0 first, so that caches in a shared folder are made once.
+    opened = company.here().first(lambda: [s.data.open(vocabulary, table, seed, shards, s.accumulate) for s in streams])
+    for data in opened:
+        if hasattr(data, "share"):
+            data.share = Share(shards, sharding.held_shards(mesh))
+    return opened
+
+
+def shared_vocabulary(tokenizer: Callable[[], Tokenizer]) -> Tokenizer:
+    """``tokenizer()`` of process 0 on all of them, as training one need not give the same everywhere."""
+    if company.here().count == 1:
+        return tokenizer()
+    return tokenizers.from_record(
+        json.loads(company.here().shared(lambda: json.dumps(tokenizers.to_record(tokenizer()))))
+    )
 
 
 def keep_files(folder: pathlib.Path, vocabulary: Tokenizer, config_text: str) -> None:
