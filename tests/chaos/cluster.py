@@ -155,7 +155,7 @@ class Run:
             flags += [
                 f"--coordinator=localhost:{free_port()}",
                 f"--processes={count}",
-                "--lost_after=15",
+                "--lost_after=30",
                 "--join_timeout=40",
             ]
         self.processes = []
