@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vmsst_jax import company, models, objectives, runtime, sharding
+from vmsst_jax import checks, company, models, objectives, runtime, sharding
 from vmsst_jax.data import tokenizers
 from vmsst_jax.data.batching import Share
 from vmsst_jax.data.languages import Languages
@@ -58,6 +58,12 @@ class Stream:
     name: str = "parallel"
     accumulate: int = 1
     weight: float = 1.0
+
+    def __post_init__(self):
+        checks.whole("Stream.accumulate", self.accumulate)
+        checks.number("Stream.weight", self.weight)
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"Stream.name is {self.name!r}; wanted a name in quotes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +175,7 @@ def train(
       watch: when the run counts as hanging.
       config_text: the configuration, kept in every checkpoint and compared on resuming.
     """
-    check_settings(model_dir, streams, seed, max_length, saving, rhythm, evaluators)
+    check_settings(model_dir, streams, schedule, seed, max_length, saving, rhythm, evaluators)
     if init_required and not init_checkpoint:
         raise ValueError(f"this recipe starts from a checkpoint and INIT_CHECKPOINT is not set: {init_required}")
     mesh, folder = mesh(), pathlib.Path(model_dir)
@@ -249,12 +255,16 @@ def how_to_try(context: RunContext) -> str:
     return f"the model is in {folder}; to try it: python -m vmsst_jax.{does} --checkpoint={folder} {options}"
 
 
-def check_settings(model_dir, streams, seed, max_length, saving: Saving, rhythm: loop.Rhythm, evaluators) -> None:
+def check_settings(model_dir, streams, schedule, seed, max_length, saving: Saving, rhythm, evaluators) -> None:
     """What can be wrong with a recipe before anything is read or made; ValueError says what."""
     if not isinstance(model_dir, str | pathlib.Path) or not str(model_dir):
         raise ValueError(f"MODEL_DIR is {model_dir!r}; wanted the name of a folder, as in 'runs/mine'")
     if not streams:
         raise ValueError("train.streams is empty; wanted at least one @Stream()")
+    names = [stream.name for stream in streams]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"several streams are called {', '.join(twice)}: give each its own Stream.name")
+    loop.check_schedule(schedule, [stream.weight for stream in streams])
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"train.seed is {seed!r}; wanted a whole number of at least 0")
     if not isinstance(max_length, int) or max_length < 2:
