@@ -173,3 +173,33 @@ def test_a_task_module_that_fails_keeps_its_own_error(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         config.configure([QUICKSTART], ["TASK_MODULES = ['failing_corpus_of_config_test']"])
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("ccp_model.bn_sync = 'False'", "ccp_model.bn_sync is 'False'; wanted True or False"),
+        ("ccp_model.head_relu = 0", "ccp_model.head_relu is 0; wanted True or False"),
+        ("ccp.l2_norm = 'False'", "ccp.l2_norm is 'False'; wanted True or False"),
+        ("TextEncoderConfig.pool_special = 'no'", "TextEncoderConfig.pool_special is 'no'; wanted True or False"),
+        ("ccp/Stream.weight = '1'", "ccp/Stream.weight is '1'; wanted a number"),
+        ("ccp/Stream.weight = -1.0", "ccp/Stream.weight is -1.0; wanted a number of 0 or more"),
+        ("ccp/Stream.accumulate = 0", "ccp/Stream.accumulate is 0; wanted a whole number of 1 or more"),
+        ("ccp/Stream.name = None", "ccp/Stream.name is None; wanted text in quotes"),
+        ("LANGUAGES = 'en'", "train.languages is 'en'; wanted a list of texts"),
+        ("LANGUAGES = None", "train.languages is None; wanted a list of texts"),
+        ("gnome_help.languages = 'en'", "gnome_help.languages is 'en'; wanted a list of texts"),
+        ("gnome_help.manuals = 'gnome-help'", "gnome_help.manuals is 'gnome-help'; wanted a list of texts"),
+        ("gnome_help.languages = None", "gnome_help.languages is None; wanted a list of texts"),
+        ("gnome_help.held_out = '0.1'", "gnome_help.held_out is '0.1'; wanted a number"),
+        ("gnome_help.folder = 3", "gnome_help.folder is 3; wanted text in quotes"),
+    ],
+)
+def test_values_of_another_type(binding, message):
+    assert refusal(binding, recipe="ccp_small_alone.gin").startswith(message)
+
+
+def test_types_are_looked_at_behind_macros():
+    given = ["local_documents.languages = %WANTED", "WANTED = 'en cs'", "TASK_MODULES = ['local_documents']"]
+    message = "local_documents.languages is 'en cs'; wanted a list of texts, as in ['en', 'fr'] or None"
+    assert message in refusal(*given, recipe="ccp_small_alone.gin")

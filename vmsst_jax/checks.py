@@ -50,3 +50,34 @@ def wholes(name: str, values, least: int = 1) -> tuple[int, ...]:
     for value in values:
         whole(f"an entry of {name}", value, least)
     return tuple(int(value) for value in values)
+
+
+def of_type(name: str, value, annotation: str) -> None:
+    """Raises ValueError where ``value`` can't be meant for a parameter with this ``annotation``.
+
+    ``annotation`` is as it is written in code: "bool", "str | None", "Sequence[str]". Of numbers only the kind is
+    looked at, and forms other than those in ``FORMS`` are left to who uses the value.
+    """
+    forms = annotation.replace("collections.abc.", "").split(" | ")
+    if all(form in FORMS for form in forms) and not any(FORMS[form][0](value) for form in forms):
+        raise ValueError(f"{name} is {value!r}; wanted {' or '.join(dict.fromkeys(FORMS[form][1] for form in forms))}")
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_text_list(value) -> bool:
+    return isinstance(value, list | tuple) and not any(_is_number(v) or isinstance(v, bool) or v is None for v in value)
+
+
+_TEXTS = (_is_text_list, "a list of texts, as in ['en', 'fr']")
+# How a type is written -> (what fits it, how that is called).
+FORMS = {
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (_is_number, "a number"),
+    "float": (_is_number, "a number"),
+    "str": (lambda value: isinstance(value, str), "text in quotes"),
+    "None": (lambda value: value is None, "None"),
+    **dict.fromkeys(("Sequence[str]", "list[str]", "tuple[str, ...]"), _TEXTS),
+}

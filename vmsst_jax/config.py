@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import gin
 
+from vmsst_jax import checks
+
 PACKAGE = pathlib.Path(__file__).resolve().parent
 # What recipes can be for, and a recipe for each.
 TRAIN = "vmsst_jax.training.run.train"
@@ -35,6 +37,7 @@ EXAMPLES = {
 FREE_MACROS = ("TASK_MODULES",)
 # What recipes include isn't a recipe by itself.
 INCLUDES = "include"
+MACRO = "gin.macro"
 
 _folders: list[pathlib.Path] = []  # where `include` statements are looked up; set by `configure`
 
@@ -184,6 +187,7 @@ def resolved(
     given = [binding.split("=")[0].strip() for binding in bindings]
     _check_macros(text, given, _texts(parsed))
     _check_effect(text, given, target)
+    _check_types()
     return text
 
 
@@ -277,6 +281,25 @@ def _check_effect(text: str, given: Sequence[str], target: str) -> None:
             raise ValueError(f"{key} changes nothing: no recipe given here uses {owner}")
 
 
+def _check_types() -> None:
+    """Every value must be of the type that its parameter is annotated with, as ``checks.of_type`` sees it."""
+    bound, reference = gin.config._CONFIG, gin.config.ConfigurableReference
+    for (scope, selector), settings in bound.items():
+        if selector.startswith("gin."):
+            continue
+        item = gin.config._REGISTRY.get_match(selector)
+        parameters = inspect.signature(item.wrapped).parameters
+        for name, value in settings.items():
+            while isinstance(value, reference) and (value.scoped_selector.rpartition("/")[0], MACRO) in bound:
+                value = bound[value.scoped_selector.rpartition("/")[0], MACRO]["value"]
+            parameter = parameters.get(name)
+            if parameter is None or parameter.annotation is parameter.empty or isinstance(value, reference):
+                continue
+            annotation = parameter.annotation
+            annotation = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+            checks.of_type(f"{scope}/{item.name}.{name}".lstrip("/"), value, annotation)
+
+
 @contextlib.contextmanager
 def _gin_errors(bindings: Sequence[str]):
     """What gin raises while it reads a configuration comes out as a ValueError that says where, and what is meant."""
@@ -307,7 +330,10 @@ def _explained(text: str) -> str | None:
     if called := re.search(r"\n  In call to configurable '(\w+)'", text):
         if absent := re.search(r"No values supplied by Gin or caller for arguments: (\[.*\])", text):
             return f"nothing binds {', '.join(f'{called[1]}.{name}' for name in ast.literal_eval(absent[1]))}"
-        return f"{called[1]}: {text[: called.start()]}"
+        what, scope = text[: called.start()], re.search(r" in scope '(.+?)'", text[called.start() :])
+        if what.startswith(f"{called[1]}."):  # it names the setting: as the recipe does, then
+            return f"{scope[1]}/{what}" if scope else what
+        return f"{called[1]}: {what}"
     if "\n  In " not in text:
         return None
     # The innermost place comes first: "what / In file F, line N / code / In ...".

@@ -86,6 +86,9 @@ GOOD = record(raw_content="Eins.", language="de")
         (record(text="x"), "`raw_content`, found the fields text"),
         (record(raw_content="x"), "a language code in `language`, found None"),
         ("\n", "an empty line"),
+        (r'{"raw_content": "x\ud83d y", "language": "de"}' + "\n", "raw_content has half a character, .*, before ' y'"),
+        (r'{"raw_content": "x", "language": "de", "url": "\ud83d"}' + "\n", "digest or url has half a character"),
+        (r'{"raw_content": "x", "language": "\ud83d"}' + "\n", "language has half a character"),
         (b"\xff\xfe\n", "not valid UTF-8"),
     ],
 )

@@ -67,6 +67,7 @@ def test_what_a_run_leaves_behind(straight, records):
     assert held_out["retrieval"] == evaluations[-1]["retrieval"] and "untrained_retrieval" in held_out
     assert list((folder / "tensorboard").iterdir())
     host = read_host(folder)
+    assert host["text"] == {"parallel": report["data"]}
     assert host["languages"] == ["en", "fr"] and host["model"]["kind"] == "vmsst"
     assert "vmsst.kl_warmup_steps = 120" in host["gin"]
     assert load_model(folder).tokenizer.serialized == (folder / "tokenizer.model").read_bytes()

@@ -2,12 +2,14 @@
 
 import json
 import os
+import types
 
 import pytest
 
 from vmsst_jax import disk
 from vmsst_jax.training import logging
-from vmsst_jax.training.same_config import check_same_config
+from vmsst_jax.training.run import check_text
+from vmsst_jax.training.same_config import FREE_BINDINGS, check_same_config
 
 QUIET = ("train.evaluators=[]", "train.reports=[]")
 
@@ -97,3 +99,25 @@ def test_atomic_files(tmp_path):
     assert path.stat().st_mtime_ns == stamp
     disk.write_atomically(path, b"two")
     assert path.read_bytes() == b"two" and list(tmp_path.iterdir()) == [path]
+
+
+def test_text_that_changed_is_noticed():
+    data = types.SimpleNamespace(checksums=lambda: {"a": "1" * 64, "b": "2" * 64})
+    check_text("parallel", None, data)  # of a checkpoint that kept none
+    check_text("parallel", {"a": "1" * 64, "b": "2" * 64}, data)
+    with pytest.raises(
+        ValueError, match="the stream 'ccp' is not what .* trained on: b .SHA-256 3{12} then, 2{12} now"
+    ):
+        check_text("ccp", {"a": "1" * 64, "b": "3" * 64}, data)
+    with pytest.raises(ValueError, match="trained on: c, b .SHA-256 3{12} then, none now"):
+        check_text("ccp", {"a": "1" * 64, "c": "3" * 64}, data)
+
+
+@pytest.mark.parametrize(
+    "name", ["Documents.cache", "mlm/MaskedText.cache", "ParallelText.cache", "common_crawl.data_root"]
+)
+def test_a_run_goes_on_where_its_data_lie_elsewhere(name):
+    saved = f"CACHE = 'here'\n{name} = %CACHE\nvmsst.lam = 1.0\n"
+    check_same_config(saved, saved.replace("here", "there"), ignore=FREE_BINDINGS)
+    with pytest.raises(ValueError, match=r"vmsst.lam: 1.0 in the checkpoint, 2.0 in this run"):
+        check_same_config(saved, saved.replace("1.0", "2.0"), ignore=FREE_BINDINGS)

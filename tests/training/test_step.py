@@ -13,7 +13,7 @@ from vmsst_jax import models, sharding
 from vmsst_jax.objectives.bitranslation import bitranslation
 from vmsst_jax.objectives.contrastive import contrastive
 from vmsst_jax.objectives.vmsst import vmsst, vmsst_contrastive
-from vmsst_jax.training import loop, state
+from vmsst_jax.training import loop, run, state
 from vmsst_jax.training.checkpoint import Checkpoints
 from vmsst_jax.training.logging import Log
 from vmsst_jax.training.step import compiled_step, loss_function, train_step
@@ -189,8 +189,30 @@ def test_streams_are_drawn_by_weight_and_by_step_alone():
     assert 0.70 < names.count("b") / 2000 < 0.80
     assert names == [loop.choose_feed(feeds, "random", 0, step).name for step in range(2000)]
     assert [loop.choose_feed(feeds, "in_turn", 0, step).name for step in range(4)] == ["a", "b", "a", "b"]
-    with pytest.raises(ValueError, match="'sometimes'; use 'in_turn' or 'random'"):
-        loop.choose_feed(feeds, "sometimes", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "weights", "message"),
+    [
+        ("sometimes", [1.0], "train.schedule is 'sometimes'; use 'in_turn' or 'random'"),
+        ("random", [0.0, 0], "Stream.weight of every stream is 0; wanted one above 0, or train.schedule 'in_turn'"),
+    ],
+)
+def test_schedules_that_draw_nothing(schedule, weights, message):
+    with pytest.raises(ValueError, match=message):
+        loop.check_schedule(schedule, weights)
+    loop.check_schedule("in_turn", weights)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("weight", v) for v in (-1.0, float("nan"), float("inf"), "1", True)]
+    + [("accumulate", v) for v in (0, 2.0, "2", True)]
+    + [("name", "")],
+)
+def test_settings_of_a_stream(setting, value):
+    with pytest.raises(ValueError, match=rf"Stream.{setting} is {value!r}; wanted a"):
+        run.Stream(None, None, **{setting: value})
 
 
 def test_dropout_depends_on_the_step_and_is_off_in_evaluation(tiny_model, make_batch):

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from vmsst_jax.data.text_pairs import CorpusError, LineFile
+from vmsst_jax.data.text_pairs import CorpusError, LineFile, check_characters
 
 _LOG = logging.getLogger(__name__)
 LAYOUTS = ("sentences", "paragraphs")
@@ -105,9 +105,15 @@ def cc_net(file: LineFile, lang: str | None) -> Iterator[Document | Problem]:
         if not isinstance(code, str) or not code:
             yield Problem(number, f"wanted a language code in `language`, found {code!r}; or name the language")
             continue
+        key = str(record.get("digest") or record.get("url") or _place(file, number))
+        try:
+            for name, value in (("raw_content", record["raw_content"]), ("language", code), ("digest or url", key)):
+                check_characters(name, value)
+        except ValueError as error:
+            yield Problem(number, str(error))
+            continue
         if sentences := split_sentences(record["raw_content"], code):
-            key = record.get("digest") or record.get("url") or _place(file, number)
-            yield Document(str(key), code, tuple(sentences))
+            yield Document(key, code, tuple(sentences))
 
 
 def keyed(

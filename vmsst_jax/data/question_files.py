@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vmsst_jax import checks
-from vmsst_jax.data.text_pairs import CorpusError, LineFile
+from vmsst_jax.data.text_pairs import CorpusError, LineFile, check_characters
 
 logger = logging.getLogger(__name__)
-# What stands between the values of a JSON list, and before and after them.
-BETWEEN = re.compile(r"[\s,\[\]]*")
+# Where a reader of values stands: before anything, after a list's "[", after a value, a comma, a list's "]".
+START, OPENED, AFTER, COMMA, CLOSED = range(5)
+# (state, what stands there) -> the next state, in a list.
+STEPS = {(START, "["): OPENED, (OPENED, "]"): CLOSED, (AFTER, ","): COMMA, (AFTER, "]"): CLOSED}
+SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Passage(NamedTuple):
@@ -160,7 +163,7 @@ def json_values(file: LineFile) -> Iterator[tuple[int, object]]:
     Raises:
       CorpusError: no JSON, or a file that ends too early; it names the file and the line.
     """
-    decoder, parts, first, indentation = json.JSONDecoder(), [], 0, 0
+    decoder, between, parts, first, indentation = json.JSONDecoder(), _Between(), [], 0, 0
     for number, raw in enumerate(file.lines(), 1):
         try:
             line = raw.decode()
@@ -168,43 +171,76 @@ def json_values(file: LineFile) -> Iterator[tuple[int, object]]:
             raise CorpusError(f"{file}, line {number}: byte {error.start + 1} is not UTF-8") from None
         depth = len(line) - len(line.lstrip())
         if not parts:
-            if BETWEEN.fullmatch(line):
-                continue
             first, indentation = number, depth
         parts.append(line)
         if depth > indentation:
             continue  # inside of the value
         text, at = "\n".join(parts).rstrip(), 0
-        while (at := BETWEEN.match(text, at).end()) < len(text):
-            start = at
-            try:
+        try:
+            while (at := between.passed(text, at)) < len(text):
+                start = at
                 value, at = decoder.raw_decode(text, at)
-            except json.JSONDecodeError as error:
-                if error.pos < len(text):
-                    raise CorpusError(f"{file}, line {first + error.lineno - 1}: not JSON ({error.msg})") from None
-                break  # the value goes on in the next line
-            yield first + text.count("\n", 0, start), value
-        else:
+                yield first + text.count("\n", 0, start), value
+                between.state = AFTER
             start = len(text)
+        except json.JSONDecodeError as error:
+            if error.pos < len(text):
+                raise CorpusError(f"{file}, line {first + error.lineno - 1}: not JSON ({error.msg})") from None
+            # The value goes on in the next line.
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
+            line = first + text.count("\n", 0, start)
+            raise CorpusError(f"{file}, line {line}: JSON that can't be read ({error})") from None
         first += text.count("\n", 0, start)
         parts = [text[start:]] if start < len(text) else []
     if parts:
         raise CorpusError(f"{file}: the value that begins in line {first} never ends; fetch the file again")
+    if between.listed and between.state != CLOSED:
+        raise CorpusError(f"{file}: the list ends without its closing bracket; fetch the file again")
+
+
+class _Between:
+    """What stands between the values of a JSON list, or between values one after another: white space alone.
+
+    Attributes:
+      state: where the reader stands; who reads a value sets it to ``AFTER``.
+      listed: whether the values are a list's.
+    """
+
+    def __init__(self):
+        self.state, self.listed = START, False
+
+    def passed(self, text: str, at: int) -> int:
+        """Where in ``text``, from ``at`` on, the next value begins; its length where there is none yet.
+
+        Raises:
+          json.JSONDecodeError: something stands there that is not between values.
+        """
+        while (at := SPACE.match(text, at).end()) < len(text):
+            step = STEPS.get((self.state, text[at])) if self.listed or self.state == START else None
+            if step is None:
+                break
+            self.state, self.listed, at = step, True, at + 1
+        if at < len(text) and self.listed and self.state in (AFTER, CLOSED):
+            wanted = "a comma or the list's end" if self.state == AFTER else "nothing more"
+            raise json.JSONDecodeError(f"wanted {wanted}, found {text[at : at + 20]!r}", text, at)
+        return at
 
 
 def _from_dpr(value: object) -> Question | None:
     """A question, None where it has no positive passage; ValueError says what is wrong with it."""
     if not isinstance(value, dict):
-        raise ValueError(
-            f"found the JSON of a {type(value).__name__} ({value!r:.60}); wanted an object with a question"
-        )
+        found = "a list" if isinstance(value, list) else json.dumps(value)
+        raise ValueError(f"found {found:.60}; wanted a JSON object with a question")
     text = value.get("question")
     if not isinstance(text, str) or not text.strip():
         found = f"{text!r:.60}" if "question" in value else f"none among {', '.join(map(str, value))[:120]}"
         raise ValueError(f"wanted a text in question, found {found}")
     if "positive_ctxs" not in value:
         raise ValueError(f"the question {text[:60]!r} has no positive_ctxs; it has {', '.join(map(str, value))[:120]}")
+    check_characters("question", text)
     positives = _passages(value, "positive_ctxs")
+    if positives and not positives[0].text.strip():
+        raise ValueError(f"the positive passage of the question {text[:60]!r} has no text")
     negatives = _passages(value, "hard_negative_ctxs") or _passages(value, "negative_ctxs")
     return Question(text, positives[0], negatives) if positives else None
 
@@ -218,7 +254,11 @@ def _passages(value: dict, key: str) -> tuple[Passage, ...]:
             raise ValueError(
                 f"{key} holds {passage!r:.60}; wanted objects with a text, and with a title where there is one"
             )
-    return tuple(Passage(str(p.get("title") or ""), p["text"]) for p in found)
+    passages = tuple(Passage(str(p.get("title") or ""), p["text"]) for p in found)
+    for passage in passages:
+        check_characters(f"{key}'s text", passage.text)
+        check_characters(f"{key}'s title", passage.title)
+    return passages
 
 
 def _table(file: LineFile, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:

@@ -9,6 +9,8 @@ leaving padding in the other rows (a ``SeqioStream`` reads all text, as its orde
 """
 
 import base64
+import hashlib
+import itertools
 import tempfile
 import zlib
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.shuffle import Permutation, draws
 from vmsst_jax.data.tokenizer import Tokenizer
+
+SAMPLE = 1000  # pairs, of all tasks together, that tell whether streamed text is the same
 
 
 class _ParallelStream:
@@ -241,6 +245,7 @@ class SeqioStream(_ParallelStream):
         self.pairs = None
         self._tokenizer, self._languages = tokenizer, languages
         self._shuffle, self._snapshot_every = shuffle, snapshot_every
+        self._checksums: dict[str, str] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -291,6 +296,18 @@ class SeqioStream(_ParallelStream):
     def _language_ids(self, codes: list[str]) -> np.ndarray:
         ids = {code: self._languages.id(code) for code in set(codes)}
         return np.array([ids[code] for code in codes], np.int32)
+
+    def checksums(self) -> dict[str, str]:
+        """{which text was looked at: its SHA-256}: the first pairs of every task, as reading all may take hours."""
+        if self._checksums is None:
+            tasks = registered.task_names(self.name, self.split)
+            limit, digest = max(SAMPLE // len(tasks), 10), hashlib.sha256()
+            for task in tasks:
+                for example in itertools.islice(registered.examples_of(task, self.split), limit):
+                    digest.update("".join(f"{example[key]}\n" for key in registered.PAIR.strings).encode())
+            source = f"{self.name}, split {self.split!r}, first {limit:,} pairs"
+            self._checksums = {source: digest.hexdigest()}
+        return self._checksums
 
     def _take_snapshot(self) -> dict[str, str]:
         with tempfile.TemporaryDirectory() as folder:

@@ -35,6 +35,17 @@ class CorpusError(ValueError):
     """A corpus that can't be used as it is; the message names the file, and the line where there is one."""
 
 
+def check_characters(name: str, text: str) -> None:
+    """ValueError for a text with half a character: JSON's escapes can write one (\\ud83d), UTF-8 can't."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} has half a character, {text[error.start]!r}, before {text[error.end : error.end + 20]!r}; wanted "
+            "both halves of the escape, or neither"
+        ) from None
+
+
 def hash62(text: bytes) -> int:
     """A stable hash, 0 <= h < 2**62: the same on every machine, in every process and version."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 2

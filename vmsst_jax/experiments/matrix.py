@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from vmsst_jax import checks
 from vmsst_jax.benchmarks import columns, grid, report
-from vmsst_jax.training.run import PLACES
+from vmsst_jax.training.same_config import PLACES, expanded
 from vmsst_jax.training.same_config import bindings as read_bindings
-from vmsst_jax.training.same_config import expanded
 
 # Where a cell's training and its results lie in the cell's folder.
 MODEL, RESULTS = "model", "results"

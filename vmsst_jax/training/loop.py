@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from vmsst_jax import company
 from vmsst_jax.training.logging import Log, Meter
 from vmsst_jax.training.preemption import StopRequest
+
+SCHEDULES = ("in_turn", "random")
 
 
 @dataclasses.dataclass
@@ -46,6 +48,14 @@ class Rhythm:
                 raise ValueError(f"Rhythm.{name} is {value!r}; wanted a whole number of at least {least}{never}")
 
 
+def check_schedule(schedule: str, weights: Sequence[float]) -> None:
+    """ValueError for an unknown schedule, or a "random" one of streams that are never drawn."""
+    if schedule not in SCHEDULES:
+        raise ValueError(f"train.schedule is {schedule!r}; use {' or '.join(map(repr, SCHEDULES))}")
+    if schedule == "random" and not sum(weights) > 0:
+        raise ValueError("Stream.weight of every stream is 0; wanted one above 0, or train.schedule 'in_turn'")
+
+
 def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
     """The stream of update number ``step`` (from 0): a function of its arguments alone, so a restart chooses alike.
 
@@ -53,11 +63,9 @@ def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
     """
     if schedule == "in_turn":
         return feeds[step % len(feeds)]
-    if schedule == "random":
-        weights = np.array([feed.weight for feed in feeds])
-        draw = np.random.Generator(np.random.Philox(key=[seed, step])).random() * weights.sum()
-        return feeds[min(int(np.searchsorted(np.cumsum(weights), draw, side="right")), len(feeds) - 1)]
-    raise ValueError(f"schedule is {schedule!r}; use 'in_turn' or 'random'")
+    weights = np.array([feed.weight for feed in feeds])
+    draw = np.random.Generator(np.random.Philox(key=[seed, step])).random() * weights.sum()
+    return feeds[min(int(np.searchsorted(np.cumsum(weights), draw, side="right")), len(feeds) - 1)]
 
 
 def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int, dog):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vmsst_jax import company, models, objectives, runtime, sharding
+from vmsst_jax import checks, company, models, objectives, runtime, sharding
 from vmsst_jax.data import tokenizers
 from vmsst_jax.data.batching import Share
 from vmsst_jax.data.languages import Languages
@@ -27,23 +27,11 @@ from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
 from vmsst_jax.training.context import RunContext
 from vmsst_jax.training.logging import Log, SilentLog
+from vmsst_jax.training.same_config import FREE_BINDINGS
+from vmsst_jax.training.same_config import PLACES as PLACES  # part of this module's names
 from vmsst_jax.training.step import compiled_step, train_step
 from vmsst_jax.training.watchdog import Watch, Watchdog
 
-# Where things lie: the same run on another machine has others.
-PLACES = (
-    *("train.model_dir", "local_sets.data_dir", "opus.data_root", "local_documents.data_dir", "gnome_help.folder"),
-    *("DprFiles.files", "XquadFiles.data_dir", "folder_text.data_dir", "synthetic_pairs.files"),
-)
-# Bindings that a resumed run may change: they don't alter what a given step computes.
-FREE_BINDINGS = (
-    *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
-    *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
-    *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.mesh", "train.evaluators", "train.reports"),
-    *("Watch.factor", "Watch.least", "Watch.first", "Watch.patience", "train.watch"),
-    *("OutputOptions.chunk_bytes", "model.encoder_chunk", "dual_encoder_model.encoder_chunk"),
-    *PLACES,
-)
 # What a run leaves once it is trained to its last step and its reports are written.
 REPORT, REPORT_TEXT = "report.json", "report.txt"
 
@@ -58,6 +46,12 @@ class Stream:
     name: str = "parallel"
     accumulate: int = 1
     weight: float = 1.0
+
+    def __post_init__(self):
+        checks.whole("Stream.accumulate", self.accumulate)
+        checks.number("Stream.weight", self.weight)
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"Stream.name is {self.name!r}; wanted a name in quotes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +163,7 @@ def train(
       watch: when the run counts as hanging.
       config_text: the configuration, kept in every checkpoint and compared on resuming.
     """
-    check_settings(model_dir, streams, seed, max_length, saving, rhythm, evaluators)
+    check_settings(model_dir, streams, schedule, seed, max_length, saving, rhythm, evaluators)
     if init_required and not init_checkpoint:
         raise ValueError(f"this recipe starts from a checkpoint and INIT_CHECKPOINT is not set: {init_required}")
     mesh, folder = mesh(), pathlib.Path(model_dir)
@@ -201,15 +195,19 @@ def train(
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
     for evaluator in evaluators:
         evaluator.prepare(context)
-    context.data |= {name: sha256 for data in opened for name, sha256 in getattr(data, "checksums", dict)().items()}
+    text = {stream.name: data.checksums() for stream, data in zip(streams, opened, strict=True)}
+    context.data |= {source: sha256 for found in text.values() for source, sha256 in found.items()}
     dog = Watchdog(watch, "vmsst_jax.train")
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog}
-    drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, config_text, settings)
+    fixed = host_record(context, text, config_text)
+    drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, fixed, settings)
 
 
-def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, reports, config_text: str, settings):
-    """Runs the loop with its ``settings``, then the reports, and closes everything however that ends."""
-    fixed = host_record(context, config_text)
+def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, reports, fixed: dict, settings):
+    """Runs the loop with its ``settings``, then the reports, and closes everything however that ends.
+
+    ``fixed``: what every checkpoint keeps beside the arrays and the data positions.
+    """
 
     def host():
         return {**fixed, "data": {feed.name: feed.batches.state() for feed in feeds}}
@@ -249,12 +247,16 @@ def how_to_try(context: RunContext) -> str:
     return f"the model is in {folder}; to try it: python -m vmsst_jax.{does} --checkpoint={folder} {options}"
 
 
-def check_settings(model_dir, streams, seed, max_length, saving: Saving, rhythm: loop.Rhythm, evaluators) -> None:
+def check_settings(model_dir, streams, schedule, seed, max_length, saving: Saving, rhythm, evaluators) -> None:
     """What can be wrong with a recipe before anything is read or made; ValueError says what."""
     if not isinstance(model_dir, str | pathlib.Path) or not str(model_dir):
         raise ValueError(f"MODEL_DIR is {model_dir!r}; wanted the name of a folder, as in 'runs/mine'")
     if not streams:
         raise ValueError("train.streams is empty; wanted at least one @Stream()")
+    names = [stream.name for stream in streams]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"several streams are called {', '.join(twice)}: give each its own Stream.name")
+    loop.check_schedule(schedule, [stream.weight for stream in streams])
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"train.seed is {seed!r}; wanted a whole number of at least 0")
     if not isinstance(max_length, int) or max_length < 2:
@@ -293,7 +295,24 @@ def resume(checkpoints, target, streams: Sequence[Stream], opened):
         raise ValueError(f"the checkpoint holds positions of streams {sorted(saved['data'])}, the recipe has {names}")
     for name, data in zip(names, opened, strict=True):
         data.restore(saved["data"][name])
+        check_text(name, saved.get("text", {}).get(name), data)
     return current, start
+
+
+def check_text(name: str, saved: dict[str, str] | None, data) -> None:
+    """ValueError unless ``data``, of the stream ``name``, holds the text with the checksums that were ``saved``.
+
+    None is a checkpoint that kept none.
+    """
+    if saved is None or saved == (found := data.checksums()):
+        return
+    changed = [source for source in {**saved, **found} if saved.get(source) != found.get(source)]
+    raise ValueError(
+        f"the text of the stream {name!r} is not what the checkpoint was trained on: {', '.join(changed)} (SHA-256 "
+        f"{saved.get(changed[0], 'none'):.12} then, {found.get(changed[0], 'none'):.12} now). Give the same text "
+        "(a kept cache of it will do), or train on this one in a new model directory; train.init_checkpoint may name "
+        "this run"
+    )
 
 
 def open_streams(streams: Sequence[Stream], vocabulary: Tokenizer, table: Languages, seed: int, mesh) -> list:
@@ -351,14 +370,15 @@ def make_feed(index: int, stream: Stream, data, module, optimizer, target, mesh)
     return loop.Feed(stream.name, batches, compiled_step(step, target, mesh), stream.weight)
 
 
-def host_record(context: RunContext, config_text: str) -> dict:
-    """What a checkpoint keeps beside the arrays, but for the data positions."""
+def host_record(context: RunContext, text: dict[str, dict[str, str]], config_text: str) -> dict:
+    """What a checkpoint keeps beside the arrays, but for the data positions; ``text``: the streams' checksums."""
     vocabulary = context.tokenizer
     return {
         "model": models.describe(context.module),
         "languages": list(context.languages.codes),
         "tokenizer": tokenizers.to_record(vocabulary),
         "embedding": context.embedding,
+        "text": text,
         "gin": config_text,
     }
 

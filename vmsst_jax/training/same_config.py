@@ -10,6 +10,23 @@ from collections.abc import Iterator, Sequence
 
 from vmsst_jax.training.checkpoint_files import CheckpointError
 
+# Where things lie: the same run on another machine has others. What lies there is compared by its checksums.
+PLACES = (
+    *("train.model_dir", "local_sets.data_dir", "opus.data_root", "local_documents.data_dir", "gnome_help.folder"),
+    *("DprFiles.files", "XquadFiles.data_dir", "folder_text.data_dir", "synthetic_pairs.files"),
+    "common_crawl.data_root",
+    *(f"{text}.cache" for text in ("ParallelText", "Documents", "MaskedText", "TlmText")),
+    *(f"{text}.cache" for text in ("NoisyText", "RoundTripText", "TranslationText")),
+)
+# Bindings that a resumed run may change: they don't alter what a given step computes.
+FREE_BINDINGS = (
+    *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
+    *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
+    *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.mesh", "train.evaluators", "train.reports"),
+    *("Watch.factor", "Watch.least", "Watch.first", "Watch.patience", "train.watch"),
+    *("OutputOptions.chunk_bytes", "model.encoder_chunk", "dual_encoder_model.encoder_chunk"),
+    *PLACES,
+)
 LAYOUT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -19,13 +36,13 @@ def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = 
     Args:
       saved_gin: text of ``gin.operative_config_str()`` in the checkpoint: ``name = value``, also over several lines.
       current_gin: the same of this run.
-      ignore: names of bindings that may differ, written as in the text (``scope/function.parameter``).
+      ignore: names of bindings that may differ, in any scope.
     """
     saved, current = expanded(bindings(saved_gin)), expanded(bindings(current_gin))
     differing = [
         f"  {name}: {saved.get(name, 'not set')} in the checkpoint, {current.get(name, 'not set')} in this run"
-        for name in sorted({*saved, *current} - set(ignore))
-        if saved.get(name) != current.get(name)
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name) and not {name, name.rpartition("/")[2]} & {*ignore}
     ]
     if differing:
         raise CheckpointError(
