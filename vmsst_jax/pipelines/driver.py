@@ -113,7 +113,7 @@ def _advance(pipeline: Pipeline, stage: Stage, identity: dict[str, str], lock: i
     began, log = time.monotonic(), _file(pipeline, stage.name, "log")
     print(f"    running, its log is {log}", flush=True)
     try:
-        processes.run(log, [f"vmsst_jax.{stage.command}", *_arguments(pipeline, stage, search_paths)], lock)
+        processes.run(log, [*f"vmsst_jax.{stage.command}".split(), *_arguments(pipeline, stage, search_paths)], lock)
         if not (files := _files(pipeline.folder(stage.name))) or _stopped(pipeline, stage):
             raise processes.Failed(f"{stage.command} ended without leaving its work in {pipeline.folder(stage.name)}")
     except processes.Failed as error:

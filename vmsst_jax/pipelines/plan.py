@@ -24,7 +24,10 @@ TRAIN, EVALUATE = "train", "evaluate"
 PARTS = {TRAIN: {"recipe", "bindings"}, EVALUATE: {"settings"}}
 FLAGS = {"flags"}
 SHARED = {"command", "inputs"}
-COMMANDS = ("text", TRAIN, "translate", "convert", "calibrate", EVALUATE)
+COMMANDS = (
+    *("text", TRAIN, "translate", "convert", "calibrate", EVALUATE),
+    *("word_mapping train_vectors", "word_mapping map"),
+)
 HERE = "here"
 REFERENCE = re.compile(r"\{(\w+)(?::([^{}:]+):([^{}:]+))?\}")
 
