@@ -28,9 +28,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
-from vmsst_jax.data import document_files
+from vmsst_jax import checks
+from vmsst_jax.data import document_files, registered
 from vmsst_jax.data.document_files import Document, Problem
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, expand, hash62, is_held_out
+from vmsst_jax.data.text_pairs import (
+    TRAIN,
+    VALIDATION,
+    CorpusError,
+    LineFile,
+    are_paths,
+    expand,
+    file_sizes,
+    hash62,
+    is_held_out,
+)
 from vmsst_jax.tasks import sources
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -81,8 +92,18 @@ class DocumentSource(seqio.DataSource):
         return dataset if shard_info is None else dataset.shard(shard_info.num_shards, shard_info.index)
 
 
-def add_task(name: str, read: Callable[[], Iterable[tuple[str, Document]]], splits: Sequence[str]) -> seqio.Task:
-    """Registers a task of the (split, document) pairs that `read()` yields."""
+def add_task(
+    name: str,
+    read: Callable[[], Iterable[tuple[str, Document]]],
+    splits: Sequence[str],
+    settings: Callable[[], dict] = dict,
+) -> seqio.Task:
+    """Registers a task of the (split, document) pairs that `read()` yields.
+
+    `settings()` says, ready for JSON, what decides their text: kept tokens are not read where that has changed.
+    """
+    sources.check_name(name)
+    registered.SETTINGS[name] = settings
     return seqio.TaskRegistry.add(
         name,
         source=DocumentSource(name, read, splits),
@@ -148,6 +169,9 @@ def register_keyed(
       layout: "sentences", each text is one; "paragraphs", they are split into sentences.
     """
     _check_layout(name, layout)
+    for option, column in (("key", key), ("text", text)):
+        checks.whole(f"task {name}: {option}", column, 0)
+    checks.pattern(f"task {name}: pattern", pattern)
     read = functools.partial(document_files.keyed, key=key, text=text, pattern=pattern, layout=layout)
     return _register(name, read, files, validation, held_out, on_bad_line)
 
@@ -206,9 +230,11 @@ def _register(
         raise ValueError(f"task {name}: give validation files or held_out={held_out}, not both")
     if on_bad_line not in ("error", "skip"):
         raise ValueError(f"task {name}: on_bad_line is 'error' or 'skip', found {on_bad_line!r}")
-    if not isinstance(files, Mapping) or not files:
+    wrong = [f for f in (files, validation) if f is not None and not _are_files(f)]
+    if wrong or not files:
+        found = wrong[0] if wrong else files
         raise ValueError(
-            f"task {name}: files are {{language code: paths}}, such as {{'gd': 'gd/*.txt'}}, found {files!r}"
+            f"task {name}: files are {{language code: paths}}, such as {{'gd': 'gd/*.txt'}}, found {found!r}"
         )
     parts = {TRAIN: files} if validation is None else {TRAIN: files, VALIDATION: validation}
 
@@ -219,7 +245,21 @@ def _register(
                     for document in document_files.documents_of(file, read(file, lang), on_bad_line):
                         yield VALIDATION if is_held_out(document.key, held_out) else split, document
 
-    return add_task(name, documents, [TRAIN, VALIDATION] if held_out else list(parts))
+    def settings() -> dict:
+        sizes = {
+            split: {str(lang): file_sizes(expand(paths)) for lang, paths in by_language.items()}
+            for split, by_language in parts.items()
+        }
+        return {"held_out": held_out, "options": {k: v for k, v in getattr(read, "keywords", {}).items()}, **sizes}
+
+    return add_task(name, documents, [TRAIN, VALIDATION] if held_out else list(parts), settings)
+
+
+def _are_files(files) -> bool:
+    """Whether these are paths by language, the language None for "each document's own"."""
+    return isinstance(files, Mapping) and all(
+        isinstance(lang, str | None) and lang != "" and are_paths(paths) for lang, paths in files.items()
+    )
 
 
 def _check_layout(name: str, layout: str) -> None:
@@ -228,5 +268,4 @@ def _check_layout(name: str, layout: str) -> None:
 
 
 def _check_share(name: str, held_out: float) -> None:
-    if not 0 <= held_out < 1:
-        raise ValueError(f"task {name}: held_out is a share of the documents, 0 <= held_out < 1, found {held_out}")
+    checks.number(f"task {name}: held_out", held_out, below=1)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import gin
 
 from vmsst_jax.data.document_files import Document
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, PairFile, hash62
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, PairFile, file_sizes, hash62
 from vmsst_jax.tasks import documents, sources, tables
 
 TEST = "test"
@@ -99,5 +99,15 @@ def read_pairs() -> dict[str, list[dict]]:
     return examples
 
 
-documents.add_task("folder_text", read_documents, (TRAIN, VALIDATION))
-sources.add_task("folder_pairs", sources.MemorySource(read_pairs, (TRAIN, VALIDATION, TEST)))
+def _made_from() -> dict:
+    found = settings()
+    sizes = {
+        split: file_sizes([_file(split, code).path for code in found["languages"]])
+        for split in (TRAIN, VALIDATION, TEST)
+        if found[split]
+    }
+    return {f"folder_text.{name}": found[name] for name in ("languages", "apart")} | sizes
+
+
+documents.add_task("folder_text", read_documents, (TRAIN, VALIDATION), _made_from)
+sources.add_task("folder_pairs", sources.MemorySource(read_pairs, (TRAIN, VALIDATION, TEST)), _made_from)

@@ -48,4 +48,8 @@ def _read():
     return catalogues.read_catalogues(**settings())
 
 
-sources.add_task("gettext", sources.MemorySource(_read, (TRAIN, VALIDATION)))
+def _made_from() -> dict:
+    return {f"gettext.{name}": settings()[name] for name in ("languages", "held_out")}
+
+
+sources.add_task("gettext", sources.MemorySource(_read, (TRAIN, VALIDATION)), _made_from)

@@ -12,13 +12,16 @@ Version 43 in the languages below has 4,959 documents of 68,793 sentences. A ten
 reads without TensorFlow.
 """
 
+import hashlib
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import gin
 
+from vmsst_jax import checks
 from vmsst_jax.data import mallard
 from vmsst_jax.data.document_files import Document
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, is_held_out
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, file_sizes, is_held_out
 from vmsst_jax.tasks import documents
 
 # Languages with more than 2,400 translated sentences, of 8 families and branches in 4 scripts.
@@ -33,6 +36,7 @@ def settings(
     held_out: float = 0.1,
 ) -> dict:
     """The task's settings; bound as `gnome_help.folder` and so on."""
+    checks.number("gnome_help.held_out", held_out, below=1)
     return {"folder": folder, "languages": languages, "manuals": manuals, "held_out": held_out}
 
 
@@ -48,4 +52,15 @@ def _read() -> Iterator[tuple[str, Document]]:
         yield VALIDATION if is_held_out(document.key, chosen["held_out"]) else TRAIN, document
 
 
-documents.add_task("gnome_help", _read, (TRAIN, VALIDATION))
+def _made_from() -> dict:
+    chosen = settings()
+    found = {f"gnome_help.{name}": chosen[name] for name in ("languages", "manuals", "held_out")}
+    pages = [sorted(pathlib.Path(chosen["folder"]).expanduser().glob(f"*/{name}/*.page")) for name in chosen["manuals"]]
+    sizes = [
+        (page.parent.parent.name, *size) for each in pages for page, size in zip(each, file_sizes(each), strict=True)
+    ]
+    # Where the tokens are kept the pages need not be.
+    return found | ({"pages": hashlib.sha256(repr(sizes).encode()).hexdigest()} if sizes else {})
+
+
+documents.add_task("gnome_help", _read, (TRAIN, VALIDATION), _made_from)

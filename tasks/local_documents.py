@@ -24,7 +24,7 @@ import gin
 import seqio
 
 from vmsst_jax.data.document_files import Document, documents_of, keyed, labelled
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, is_held_out
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, file_sizes, is_held_out
 from vmsst_jax.tasks import documents, tables
 
 HELD_OUT = 0.1
@@ -123,9 +123,16 @@ def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
         yield VALIDATION if is_held_out(document.key, HELD_OUT) else TRAIN, document
 
 
+def _made_from(name: str) -> dict:
+    return {
+        "local_documents.languages": settings()["languages"],
+        "files": file_sizes([file.path for _, file in _files(name)]),
+    }
+
+
 def _register() -> None:
     for name in SETS:
-        documents.add_task(name, lambda name=name: read(name), (TRAIN, VALIDATION))
+        documents.add_task(name, lambda name=name: read(name), (TRAIN, VALIDATION), lambda name=name: _made_from(name))
     for mixture, names in (("local_documents", MIXED), ("local_text", WITH_CAPTIONS)):
         seqio.MixtureRegistry.add(mixture, [(name, 1.0) for name in names])
 

@@ -22,7 +22,16 @@ from collections.abc import Iterator, Sequence
 import gin
 import seqio
 
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, PairFile, hash62, is_held_out
+from vmsst_jax.data.text_pairs import (
+    TRAIN,
+    VALIDATION,
+    CorpusError,
+    LineFile,
+    PairFile,
+    file_sizes,
+    hash62,
+    is_held_out,
+)
 from vmsst_jax.tasks import sources, tables
 
 HELD_OUT = 0.1
@@ -137,13 +146,22 @@ def _files(name: str) -> list[tuple[str, str]]:
     return chosen
 
 
+def _made_from(name: str) -> dict:
+    sizes = file_sizes([path for _, path in _files(name)])
+    return {"local_sets.languages": settings()["languages"], "files": sizes}
+
+
 def _size(task: seqio.Task) -> int:
     return task.num_input_examples(TRAIN)
 
 
 def _register() -> None:
     for name in SETS:
-        sources.add_task(name, sources.MemorySource(lambda name=name: read(name), (TRAIN, VALIDATION)))
+        sources.add_task(
+            name,
+            sources.MemorySource(lambda name=name: read(name), (TRAIN, VALIDATION)),
+            lambda name=name: _made_from(name),
+        )
     seqio.MixtureRegistry.add("local_sets", list(SETS), default_rate=_size)
 
 

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from vmsst_jax import checks
 from vmsst_jax.data.text_pairs import (
     TRAIN,
     VALIDATION,
@@ -199,8 +200,7 @@ def _register(
 ) -> seqio.Task:
     """Checks the shared options and registers the task; `read` turns one split's paths into files, when needed."""
     _check_languages(name, languages)
-    if not 0 <= held_out < 1:
-        raise ValueError(f"task {name}: held_out is a share of the pairs, 0 <= held_out < 1, found {held_out}")
+    checks.number(f"task {name}: held_out", held_out, below=1)
     if held_out and validation is not None:
         raise ValueError(f"task {name}: give validation files or held_out={held_out}, not both")
     if on_bad_line not in ("error", "skip"):

@@ -11,6 +11,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from vmsst_jax.data import registered
 from vmsst_jax.data.text_pairs import TRAIN, CorpusError, LineFile, PairFile, hash62, is_held_out
 
 _LOG = logging.getLogger(__name__)
@@ -302,8 +303,21 @@ class TfdsSource(seqio.TfdsDataSource):
         return super().num_input_examples(split)
 
 
-def add_task(name: str, source: seqio.DataSource) -> seqio.Task:
-    """Registers a task that yields `source`'s pairs as they come."""
+def check_name(name: str) -> None:
+    """ValueError for a name that is no text or that some task or mixture has already."""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a task is called {name!r}; wanted a name in quotes")
+    if name in seqio.TaskRegistry.names() or name in seqio.MixtureRegistry.names():
+        raise ValueError(f"task {name}: a task or mixture of this name is registered already; give it another name")
+
+
+def add_task(name: str, source: seqio.DataSource, settings: Callable[[], dict] = dict) -> seqio.Task:
+    """Registers a task that yields `source`'s pairs as they come.
+
+    `settings()` says, ready for JSON, what decides its text: kept tokens are not read where that has changed.
+    """
+    check_name(name)
+    registered.SETTINGS[name] = settings
     return seqio.TaskRegistry.add(
         name,
         source=source,

@@ -36,6 +36,15 @@ def patterns(name: str, values) -> None:
             ) from None
 
 
+def pattern(name: str, value) -> None:
+    """Raises ValueError unless ``value`` is a regular expression whose first group is a part of all that it matches."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}; wanted a regular expression in quotes")
+    patterns(name, [value])
+    if not re.compile(value).groups:
+        raise ValueError(f"{name} {value!r} has no group; wanted brackets around the part that counts, as in '(.+):.*'")
+
+
 def positive(name: str, value) -> None:
     """Raises ValueError unless ``value`` is a finite real number above 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < math.inf:

@@ -126,6 +126,12 @@ def test_bad_keys(write, line, message):
     assert read(file, keyed(file, "en", pattern=r"(.+):\d+"), "skip") == [("MRK 1", "en", ("One", "Three"))]
 
 
+def test_a_key_without_a_name(write):
+    file = write("x.tsv", "MRK 1:1\tone\n:2\ttwo\n")
+    with pytest.raises(CorpusError, match=r"line 2: the key ':2' does not match .*, with a name in its group"):
+        read(file, keyed(file, "en", pattern=r"([A-Z]+ \d+)?:\d+"))
+
+
 def test_labels_beside_the_sentences(write):
     file, labels = write("eng.txt", "One\nTwo\n\nThree\n"), write("ids.tsv", "a\na\na\nb\n")
     assert read(file, labelled(file, labels, "en")) == [("a", "en", ("One", "Two")), ("b", "en", ("Three",))]

@@ -285,3 +285,11 @@ def test_a_process_reads_its_own_rows_of_the_same_batch(pairs, blocks, accumulat
     stream = pairs()
     stream.share = Share(3, (1,))
     np.testing.assert_array_equal(stream.next()[0]["centre"], pairs().next()[0]["centre"])
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.3, 1.0, 200.0])
+def test_no_exponent_is_too_large(exponent):
+    sizes, uniform = [300, 70_000, 90_000_000, 5], (np.arange(20_000) + 0.5) / 20_000
+    wanted = np.exp(exponent * np.log(np.array(sizes) / max(sizes)))
+    found = np.bincount(LanguageSampler(sizes, exponent).draw(uniform), minlength=4) / len(uniform)
+    np.testing.assert_allclose(found, wanted / wanted.sum(), atol=1e-4)

@@ -95,8 +95,8 @@ SECOND = 2 + len(json.dumps(RECORDS[0], indent=2).splitlines())
         (LAYOUTS["indented"] + "]", "line .*: not JSON .wanted nothing more, found ']'"),
         (LAYOUTS["one line"] * 2, "line 1: not JSON .wanted nothing more, found '\\["),
         (
-            LAYOUTS["indented"].replace("    },", "    }"),
-            "line .*: not JSON .wanted a comma or the list's end, found '{",
+            "[" + LAYOUTS["lines"] + "]",
+            "line 2: not JSON .wanted a comma or the list's end, found '{",
         ),
         (LAYOUTS["one line"][:-1] + ",]", "line 1: not JSON"),
         (LAYOUTS["lines"].replace("}\n", "},\n"), "line 1: not JSON"),

@@ -1,5 +1,6 @@
 """SeqioStream and examples_of on small in-memory tasks. TensorFlow is imported by the first test that needs it."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -152,6 +153,14 @@ for _ in range(6):
     done = subprocess.run([sys.executable, "-c", code], input=json.dumps(state), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [digest(*straight.next()) for _ in range(6)]
+
+
+def test_checksums_tell_streamed_text_apart(make_stream, examples):
+    streams = [make_stream("made_up_small", seed=seed).checksums() for seed in (1, 2)]
+    text = "".join(f"{e[k]}\n" for e in examples[:100] for k in ("source", "target", "source_lang", "target_lang"))
+    wanted = hashlib.sha256(text.encode()).hexdigest()
+    assert streams == [{"made_up_small, split 'train', first 1,000 pairs": wanted}] * 2
+    assert wanted not in make_stream("made_up_mixture").checksums().values()
 
 
 def test_refusals(make_stream, corpus):

@@ -1,11 +1,13 @@
 import hashlib
 import io
+import re
 
 import numpy as np
 import pytest
 import sentencepiece
 
 from vmsst_jax.data.tokenizer import Tokenizer
+from vmsst_jax.data.tokenizer_xlmr import XlmrTokenizer
 
 TEXTS = [
     f"the {a} {b} sleeps on {c} %(count)s files" for a in "abcde" for b in ("cat", "dog") for c in ("mats", "sofas")
@@ -71,6 +73,15 @@ def test_byte_fallback_spells_out_what_coverage_leaves_out():
 def test_impossible_vocabularies_say_what_is_possible(texts, size, words):
     with pytest.raises(ValueError, match=words):
         Tokenizer.train(texts, size)
+
+
+def test_the_largest_vocabulary_is_counted_with_its_special_pieces():
+    with pytest.raises(ValueError, match="vocabulary of 8000 pieces.*train_xlmr_sentencepiece.vocab_size") as caught:
+        XlmrTokenizer.train(TEXTS, 8000)
+    most = int(re.search(r"at most (\d+)", str(caught.value))[1])
+    assert XlmrTokenizer.train(TEXTS, most).vocab_size == most
+    with pytest.raises(ValueError, match=f"at most {most}"):
+        XlmrTokenizer.train(TEXTS, most + 1)
 
 
 def test_files_that_are_no_tokenizer(tmp_path, tokenizer):

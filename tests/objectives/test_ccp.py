@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vmsst_jax import models, objectives
+from vmsst_jax.models.ccp import CcpConfig
 from vmsst_jax.objectives import ccp as ccp_module
 from vmsst_jax.objectives.ccp import ccp
 from vmsst_jax.training.step import loss_function
@@ -221,3 +222,31 @@ def test_a_group_larger_than_the_bank(tiny_ccp, make_documents):
         ValueError, match="a group of a micro-batch gives 10 vectors, more than the 8 slots of bank_size"
     ):
         run(make_documents(pairs=5))
+
+
+def test_groups_of_one_pair_have_no_others():
+    vectors = np.random.default_rng(5).normal(size=(3, 2, 4))
+    found = ccp_module.cosines(jnp.asarray(unit(vectors), jnp.float32))
+    assert set(found) == {"positive_cosine", "alignment"}
+    loss, _ = ccp_module.anchor_loss(jnp.ones((3, 2, 4)), 0.1)
+    assert float(loss) == 0.0  # of the two sentences one is the anchor, the other its neighbour
+
+
+@pytest.mark.parametrize(
+    ("shapes", "changes", "message"),
+    [
+        ({"centre": (8, 1, 32)}, {}, "Documents.pairs is 1, and one pair has no batch statistics"),
+        ({"centre": (2, 8, 1, 32)}, {}, "Documents.pairs is 1"),
+        ({"centre": (8, 33, 32)}, {}, "ccp_model.bank_size is 64, and a group of 33 pairs gives 66 vectors"),
+        ({"centre": (8, 32, 32)}, {"bank_size": 65}, "ccp_model.bank_size is 65, and 2 devices can't own equal shares"),
+        ({"tokens": (8, 32), "lang": (8,)}, {}, "its stream gives tokens, lang: give it @Documents"),
+    ],
+)
+def test_batches_that_the_model_cannot_take(shapes, changes, message):
+    def module(**changes):
+        return models.build("ccp", CcpConfig(**{"bank_size": 64, **changes}))
+
+    with pytest.raises(ValueError, match=message):
+        objectives.check_batch(ccp, module(**changes), lambda: shapes, 2)
+    objectives.check_batch(ccp, module(), lambda: {"centre": (8, 32, 32)}, 2)
+    objectives.check_batch(ccp, module(bn="none"), lambda: {"centre": (8, 1, 32)}, 2)

@@ -3,7 +3,10 @@
 import pytest
 
 from vmsst_jax.data import registered
+from vmsst_jax.data.documents import Documents
+from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.text_pairs import CorpusError, is_held_out
+from vmsst_jax.data.tokenizer_xlmr import XlmrTokenizer
 
 PAGE = '<page xmlns="http://projectmallard.org/1.0/"><title>{0}</title><p>The first. The second.</p></page>'
 
@@ -36,6 +39,44 @@ def folder(tmp_path):
         for p in range(pages):
             put(f"help/{locale}/gnome-help/p{p}.page", PAGE.format(f"{locale} {p}"))
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("gnome_help.languages = ('en',)", r"gnome_help.languages was \['en', 'de'\], now \['en'\]"),
+        ("gnome_help.held_out = 0.2", "gnome_help.held_out was 0.1, now 0.2"),
+        ("", "pages was '.*', now"),
+    ],
+)
+def test_kept_tokens_are_not_read_for_other_text(folder, gin_bindings, change, message):
+    bound = [f'gnome_help.folder = "{folder}/help"', "gnome_help.manuals = ('gnome-help',)"]
+    gin_bindings(*bound, "gnome_help.languages = ('en', 'de')")
+    kept = registered.made_from("gnome_help")
+    (folder / "help").rename(folder / "moved")
+    registered.check_made_from("gnome_help", kept, "tokens")  # the pages are not there
+    bound[0] = f'gnome_help.folder = "{folder}/moved"'
+    gin_bindings(*bound)
+    registered.check_made_from("gnome_help", kept, "tokens")
+    if not change:
+        (folder / "moved/C/gnome-help/p3.page").write_text(PAGE.format("another page"))
+    gin_bindings(*bound, *filter(None, [change]))
+    with pytest.raises(ValueError, match=rf"the cache in tokens holds .* of gnome_help: {message}.*Remove that folder"):
+        registered.check_made_from("gnome_help", kept, "tokens")
+
+
+def test_a_cache_keeps_what_its_text_is_made_from(folder, gin_bindings, tmp_path):
+    gin_bindings(f'local_documents.data_dir = "{folder}"')
+    tokenizer = XlmrTokenizer.train([r["text"] for r in rows("quran_documents")], 16)
+    languages = Languages(("en", "mlf"))
+    documents = Documents("quran_documents", pairs=2, min_pieces=1, cache=str(tmp_path / "tokens"))
+    for _ in range(2):  # made, then kept
+        documents.check(languages)
+        documents.open(tokenizer, languages, seed=0)
+    gin_bindings("local_documents.languages = ('en',)")
+    for again in (lambda: documents.check(languages), lambda: documents.open(tokenizer, languages, seed=0)):
+        with pytest.raises(ValueError, match=r"other text of quran_documents: local_documents.languages was None, now"):
+            again()
 
 
 def test_four_sets_of_a_folder(folder, gin_bindings):

@@ -103,15 +103,41 @@ def test_tfds(documents, tmp_path, read):
     ("options", "message"),
     [
         ({"layout": "lines"}, "layout is 'sentences' or 'paragraphs', found 'lines'"),
-        ({"held_out": 1.5}, "held_out is a share"),
+        ({"held_out": 1.5}, "held_out is 1.5; wanted a number of 0 or more and below 1"),
         ({"held_out": 0.1, "validation": {"cy": "x"}}, "give validation files or held_out=0.1, not both"),
         ({"on_bad_line": "ignore"}, "on_bad_line is 'error' or 'skip'"),
+        ({"held_out": "0.1"}, "held_out is '0.1'; wanted a number"),
+        ({"files": {"cy": None}}, "files are .*found {'cy': None}"),
+        ({"validation": {"cy": [3]}}, "files are .*found {'cy': .3.}"),
         ({"files": "x.txt"}, "files are {language code: paths}, such as .*, found 'x.txt'"),
     ],
 )
 def test_options(documents, options, message):
     with pytest.raises(ValueError, match=f"task d_options: .*{message}"):
         documents.register_text("d_options", **{"files": {"cy": "x.txt"}, "layout": "sentences", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pattern": ".+"}, "pattern '.+' has no group"),
+        ({"pattern": "(.+"}, "'..[+]' is no regular expression"),
+        ({"pattern": None}, "pattern is None; wanted a regular expression"),
+        ({"key": "0"}, "key is '0'; wanted a whole number of 0 or more"),
+        ({"key": -1}, "key is -1; wanted a whole number of 0 or more"),
+        ({"text": 1.0}, "text is 1.0; wanted a whole number"),
+    ],
+)
+def test_options_of_tables(documents, options, message):
+    with pytest.raises(ValueError, match=f"task d_options: .*{message}"):
+        documents.register_keyed("d_options", {"cy": "x.tsv"}, **options)
+
+
+def test_a_name_is_taken_once(documents, registry):
+    documents.register_text("d_once", {"cy": "x.txt"}, layout="sentences")
+    for name, message in (("d_once", "task d_once: .* registered already"), (3, "a task is called 3; wanted a name")):
+        with pytest.raises(ValueError, match=message):
+            documents.register_text(name, {"cy": "x.txt"}, layout="sentences")
 
 
 def test_files_that_can_t_be_used(documents, texts, tmp_path):

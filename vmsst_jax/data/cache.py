@@ -39,9 +39,9 @@ class TokenCache:
     A folder holds one ``.npy`` file per array of :data:`ARRAYS` and ``meta.json``.
 
     Attributes:
-      meta: the contents of ``meta.json``: format, source, sha256 (of all texts and their languages, in order), pairs,
-        tokens, truncated, max_length, tokenizer_sha256, languages (codes in the order of the ids) and sentences (their
-        number per language code).
+      meta: the contents of ``meta.json``: format, source, made_from, sha256 (of all texts and their languages, in
+        order), pairs, tokens, truncated, max_length, tokenizer_sha256, languages (codes in the order of the ids) and
+        sentences (their number per language code).
       folder: where the cache lies, or None.
     """
 
@@ -113,6 +113,7 @@ class TokenCache:
         max_length: int,
         folder: str | os.PathLike | None = None,
         source: str = "examples",
+        made_from: dict | None = None,
     ) -> "TokenCache":
         """Tokenises a corpus, block by block and on several threads.
 
@@ -121,6 +122,7 @@ class TokenCache:
           max_length: longest sentence in tokens; longer ones are cut (eos kept) and counted in ``meta["truncated"]``.
           folder: where to keep the cache, or None to keep it in memory. It appears whole or not at all.
           source: where the examples come from, for messages and ``meta.json``.
+          made_from: what decides their text, for ``meta.json``: see ``registered.made_from``.
 
         Raises:
           FileExistsError: the folder exists.
@@ -130,6 +132,7 @@ class TokenCache:
         meta = {
             "format": FORMAT,
             "source": source,
+            "made_from": made_from or {},
             "max_length": max_length,
             "tokenizer_sha256": tokenizer.sha256,
             "languages": list(languages.codes),

@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 
+from vmsst_jax import checks
 from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, hash62, is_held_out
 
 # Import name -> name on PyPI. All are BSD or MIT licensed and ship compiled catalogues.
@@ -87,8 +88,7 @@ def read_catalogues(
     Raises:
       CorpusError: a missing folder or package, an unreadable catalogue, a language without messages, nothing found.
     """
-    if not 0 <= held_out < 1:
-        raise CorpusError(f"gettext.held_out is a share of the messages, 0 <= held_out < 1, found {held_out}")
+    checks.number("gettext.held_out", held_out, below=1)
     if languages is None and folders is None:
         languages = LANGUAGES
     if languages is not None:

@@ -65,10 +65,10 @@ class DocumentCache:
     """Tokenised documents in memory or in a folder; make them with :meth:`build`, read them with :meth:`open`.
 
     Attributes:
-      meta: the contents of ``meta.json``: format, source, sha256 (of all documents before cleaning and their languages,
-        in order), tokenizer_sha256, languages (codes in the order of the ids), cleaning (its fields), documents,
-        sentences, tokens, dropped ({duplicate, short, long: sentences; documents}) and per_language ({code: [documents,
-        sentences, tokens]}).
+      meta: the contents of ``meta.json``: format, source, made_from, sha256 (of all documents before cleaning and their
+        languages, in order), tokenizer_sha256, languages (codes in the order of the ids), cleaning (its fields),
+        documents, sentences, tokens, dropped ({duplicate, short, long: sentences; documents}) and per_language
+        ({code: [documents, sentences, tokens]}).
       lang: id of each document's language in the run's own table: int32 [D].
       starts: documents as ranges of sentences: int64 [D + 1].
       offsets: sentences as ranges of tokens: int64 [S + 1].
@@ -115,6 +115,7 @@ class DocumentCache:
         cleaning: Cleaning = Cleaning(),
         folder: str | os.PathLike | None = None,
         source: str = "examples",
+        made_from: dict | None = None,
     ) -> "DocumentCache":
         """Cleans and tokenises documents, block by block and on several threads.
 
@@ -122,6 +123,7 @@ class DocumentCache:
           examples: dicts with text (one sentence a line), lang (str) and document_id (int).
           folder: where to keep the cache, or None to keep it in memory. It appears whole or not at all.
           source: where the examples come from, for messages and ``meta.json``.
+          made_from: what decides their text, for ``meta.json``: see ``registered.made_from``.
 
         Raises:
           FileExistsError: the folder exists.
@@ -134,7 +136,7 @@ class DocumentCache:
                 arrays = builder.tokenise(block)
                 with array_files.room(folder):
                     sink.add(arrays)
-            meta = builder.meta(source)
+            meta = builder.meta(source) | {"made_from": made_from or {}}
             with array_files.room(folder):
                 arrays = sink.finish(meta)
         except BaseException:

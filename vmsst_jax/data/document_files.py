@@ -132,8 +132,8 @@ def keyed(
         if problem is None and len(fields) <= max(key, text):
             wanted = max(key, text) + 1
             problem = Problem(number, f"found {len(fields)} column(s), wanted at least {wanted}, separated by tabs")
-        if problem is None and not (match := re.fullmatch(pattern, fields[key])):
-            problem = Problem(number, f"the key {fields[key]!r} does not match {pattern!r}")
+        if problem is None and not ((match := re.fullmatch(pattern, fields[key])) and match[1]):
+            problem = Problem(number, f"the key {fields[key]!r} does not match {pattern!r}, with a name in its group")
         if problem:
             yield problem
             continue

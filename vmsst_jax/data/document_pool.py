@@ -154,7 +154,8 @@ class LanguageSampler:
     """Draws languages with probability ~ n^exponent, n sentences each (METHODS 3.5: 0.3)."""
 
     def __init__(self, sentences: Sequence[int], exponent: float):
-        self.weights = np.asarray(sentences, np.float64) ** exponent
+        sizes = np.asarray(sentences, np.float64)
+        self.weights = (sizes / sizes.max()) ** exponent  # as shares of the largest: no exponent is too large then
 
     def draw(self, uniform: np.ndarray, most: np.ndarray | None = None) -> np.ndarray:
         """One language per number, int64 [K]: its index in ``sentences``.

@@ -45,6 +45,8 @@ class DocumentSet:
 
         The languages are those of the first documents of each task, or of all where a kept cache knows them.
         """
+        for name in self._kept() or ():
+            self._check_made_from(name)
         found = self._languages_found()
         if absent := sorted(found - set(languages.codes)):
             unused = sorted(set(languages.codes) - found)
@@ -73,6 +75,8 @@ class DocumentSet:
         else:
             self._check_tasks(names)
             logger.warning("reading the documents of %s from the cache in %s", self.task, self.cache)
+        for name in names:
+            self._check_made_from(name)
         return Corpus([DocumentCache.open(self._folder(name), tokenizer, languages) for name in names], languages)
 
     def examples(self, split: str | None = None) -> Iterator[dict]:
@@ -86,12 +90,18 @@ class DocumentSet:
     def _build(self, name: str, tokenizer, languages: Languages, folder) -> DocumentCache:
         examples = registered.examples_of(name, self.split, fields=registered.DOCUMENT)
         source = f"{name}, split {self.split!r}"
-        return DocumentCache.build(examples, tokenizer, languages, self.cleaning, folder, source)
+        made_from = registered.made_from(name)
+        return DocumentCache.build(examples, tokenizer, languages, self.cleaning, folder, source, made_from)
+
+    def _check_made_from(self, name: str) -> None:
+        """ValueError if the kept tokens of a task are of other text than it has now."""
+        file = self._folder(name) / "meta.json"
+        registered.check_made_from(name, _kept_meta(file).get("made_from", {}), file.parent)
 
     def _languages_found(self) -> set[str]:
         files = [self._folder(name) / "meta.json" for name in self._kept() or ()]
         if files and all(file.is_file() for file in files):
-            return {code for file in files for code in _per_language(file)}
+            return {code for file in files for code in _kept_meta(file)["per_language"]}
         names = registered.task_names(self.task, self.split)
         limit = max(SAMPLE_OF_TASK, SAMPLE // len(names))
         samples = (registered.examples_of(name, self.split, fields=registered.DOCUMENT) for name in names)
@@ -135,9 +145,13 @@ class DocumentSet:
             )
 
 
-def _per_language(file: pathlib.Path) -> dict:
+def _kept_meta(file: pathlib.Path) -> dict:
+    """A kept cache's ``meta.json``, {} where it is not there; its ``per_language`` is a dict."""
+    if not file.is_file():
+        return {}
     try:
-        return dict(json.loads(file.read_text("utf-8"))["per_language"])
+        meta = json.loads(file.read_text("utf-8"))
+        return {**meta, "per_language": dict(meta["per_language"])}
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file} is damaged: remove {file.parent} to build this cache anew") from None
 
@@ -201,7 +215,7 @@ class Documents:
 
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """ValueError for an unknown task or split, or documents in languages that are not in the table; cheap."""
-        checks.whole("accumulate", accumulate)
+        checks.whole("Stream.accumulate", accumulate)
         if self.groups % shards:
             logger.warning(
                 "Documents.groups is %d, which does not divide over %d batch shards: every device gets all groups. "
@@ -261,7 +275,7 @@ class MaskedText:
 
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """ValueError for a batch that does not divide, an unknown task or split, or unknown languages; cheap."""
-        checks.whole("accumulate", accumulate)
+        checks.whole("Stream.accumulate", accumulate)
         if self.batch_size % shards:
             below = self.batch_size // shards * shards
             raise ValueError(

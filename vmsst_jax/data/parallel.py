@@ -70,6 +70,8 @@ class ParallelText:
             are not in the table.
         """
         batching.BatchPlan(self.batch_size, self._plain_widths(), self.max_length, shards, accumulate)
+        for name in self._kept_rates() or ():
+            self._check_made_from(name)
         found, all_seen = self._languages_found()
         if absent := sorted(found - set(languages.codes)):
             unused = sorted(set(languages.codes) - found)
@@ -93,7 +95,7 @@ class ParallelText:
         if rates := self._kept_rates():
             files = [self._folder(name) / "meta.json" for name in rates]
             if all(file.is_file() for file in files):
-                return set().union(*map(_languages_in, files)), True
+                return {code for file in files for code in _kept_meta(file)["sentences"]}, True
         names = [name for name, _ in registered.task_rates(self.task, self.split)]
         codes, all_seen, limit = set(), True, max(SAMPLE_OF_TASK, SAMPLE // len(names))
         for name in names:
@@ -136,6 +138,8 @@ class ParallelText:
                 if not (self._folder(name) / "meta.json").is_file():
                     self._build(name, tokenizer, languages, self._folder(name))
             write_atomically(self._listing, json.dumps(rates).encode())
+        for name in rates:
+            self._check_made_from(name)
         caches = [TokenCache.open(self._folder(name), tokenizer, languages) for name in rates]
         if kept:
             made = time.localtime(self._listing.stat().st_mtime)
@@ -191,7 +195,13 @@ class ParallelText:
     def _build(self, name: str, tokenizer: Tokenizer, languages: Languages, folder: pathlib.Path | None) -> TokenCache:
         examples = registered.examples_of(name, self.split)
         source = f"{name}, split {self.split!r}"
-        return TokenCache.build(examples, tokenizer, languages, self.max_length, folder, source=source)
+        made_from = registered.made_from(name)
+        return TokenCache.build(examples, tokenizer, languages, self.max_length, folder, source, made_from)
+
+    def _check_made_from(self, name: str) -> None:
+        """ValueError if the kept tokens of a task are of other text than it has now."""
+        file = self._folder(name) / "meta.json"
+        registered.check_made_from(name, _kept_meta(file).get("made_from", {}), file.parent)
 
     def _sampled_lengths(self, tokenizer: Tokenizer) -> np.ndarray:
         sample = list(itertools.islice(self.examples(), 20_000))
@@ -203,10 +213,13 @@ class ParallelText:
         return registered.examples_of(self.task, split or self.split)
 
 
-def _languages_in(file: pathlib.Path) -> set[str]:
-    """The codes in a token cache's ``meta.json``."""
+def _kept_meta(file: pathlib.Path) -> dict:
+    """A kept cache's ``meta.json``, {} where it is not there; its ``sentences`` is a dict."""
+    if not file.is_file():
+        return {}
     try:
-        return set(json.loads(file.read_text("utf-8"))["sentences"])
+        meta = json.loads(file.read_text("utf-8"))
+        return {**meta, "sentences": dict(meta["sentences"])}
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{file} is damaged: remove {file.parent} to build this cache anew") from None
 

@@ -69,8 +69,8 @@ class QuestionPassages:
         """ValueError for a batch that does not divide, FileNotFoundError for missing files; cheap."""
         if accumulate != 1:
             raise ValueError(
-                f"accumulate is {accumulate} for QuestionPassages, whose questions take all passages of the batch as "
-                "negatives: set it to 1, and dual_encoder_model.encoder_chunk if memory is short"
+                f"Stream.accumulate is {accumulate} for QuestionPassages, whose questions take all passages of the "
+                "batch as negatives: set it to 1, and dual_encoder_model.encoder_chunk if memory is short"
             )
         if self.batch_size % shards:
             below = self.batch_size // shards * shards

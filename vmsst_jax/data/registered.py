@@ -3,7 +3,10 @@
 import dataclasses
 import difflib
 import importlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from vmsst_jax.data.text_pairs import CorpusError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +21,9 @@ class Fields:
 PAIR = Fields("pair", ("source", "target", "source_lang", "target_lang"), "pair_id")
 # `text` is one sentence a line; no sentence is empty.
 DOCUMENT = Fields("document", ("text", "lang"), "document_id")
+
+# Task -> function () -> what decides its text, ready for JSON: kept tokens are not read where that has changed.
+SETTINGS: dict[str, Callable[[], dict]] = {}
 
 
 def task_rates(name: str, split: str, modules: Sequence[str] = ()) -> list[tuple[str, float]]:
@@ -63,6 +69,28 @@ def examples_of(name: str, split: str, modules: Sequence[str] = (), fields: Fiel
             columns = [decoded(block, key, fields, task) for key in fields.strings]
             for *texts, number in zip(*columns, block[fields.number].tolist(), strict=True):
                 yield {**dict(zip(fields.strings, texts, strict=True)), fields.number: number}
+
+
+def made_from(name: str) -> dict:
+    """What ``SETTINGS`` says that a task's text is made from, as JSON gives it back.
+
+    {} where it says nothing, or can't as the task's files are not on this machine.
+    """
+    try:
+        return json.loads(json.dumps(SETTINGS.get(name, dict)()))
+    except (OSError, CorpusError):
+        return {}
+
+
+def check_made_from(name: str, kept: Mapping, folder) -> None:
+    """ValueError where the tokens in ``folder`` were ``kept`` of a task's text that is made from something else now."""
+    now = made_from(name)
+    changed = [f"{k} was {kept[k]!r:.80}, now {now[k]!r:.80}" for k in kept if k in now and kept[k] != now[k]]
+    if changed:
+        raise ValueError(
+            f"the cache in {folder} holds the tokens of other text of {name}: {'; '.join(changed)}. Remove that folder "
+            "to read the text anew, name another cache, or give the settings back"
+        )
 
 
 def provider(name: str, split: str, modules: Sequence[str] = ()):

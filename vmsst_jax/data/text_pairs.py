@@ -206,6 +206,13 @@ def _text_problem(source: bytes, target: bytes) -> str:
     return ""
 
 
+def are_paths(value) -> bool:
+    """Whether this is a path or pattern, or some of them."""
+    if isinstance(value, str | os.PathLike):
+        return bool(os.fspath(value))
+    return isinstance(value, Sequence) and bool(value) and all(isinstance(v, str | os.PathLike) for v in value)
+
+
 def expand(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
     """Turns paths and glob patterns into existing paths: in the order given, each pattern's matches sorted.
 
@@ -226,6 +233,11 @@ def expand(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[st
             )
         found += matches
     return found
+
+
+def file_sizes(paths: Sequence[str | os.PathLike]) -> list[tuple[str, int]]:
+    """(name without its folder, bytes) of files: what changes with a corpus, and not where it is moved."""
+    return [(os.path.basename(path), os.path.getsize(path)) for path in paths]
 
 
 def opus_members(path: str, codes: tuple[str, str]) -> PairFile:

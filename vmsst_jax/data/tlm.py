@@ -66,7 +66,7 @@ class PairRows:
 
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """ValueError for a batch that does not divide, an unknown task or split, or unknown languages; cheap."""
-        checks.whole("accumulate", accumulate)
+        checks.whole("Stream.accumulate", accumulate)
         self.sizes.of(1, shards)
         dataclasses.replace(self.text(2), batch_size=shards).check(languages, shards)
 

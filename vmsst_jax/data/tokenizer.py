@@ -80,7 +80,7 @@ class Tokenizer:
         """
         ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
         options = {"character_coverage": character_coverage, "byte_fallback": byte_fallback}
-        return cls(train_model(texts, vocab_size, ids, **options), origin="the trained model")
+        return cls(train_model(texts, vocab_size, ids, ("train_sentencepiece",), **options), origin="the trained model")
 
     def encode_flat(self, texts: Sequence[str], max_length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokenises many sentences into one flat array, on several threads where that pays.
@@ -127,11 +127,20 @@ def load_model(serialized: bytes, origin: str) -> sentencepiece.SentencePiecePro
     return processor
 
 
-def train_model(texts: Iterable[str], pieces: int, ids: dict[str, int], **options) -> bytes:
-    """Trains a SentencePiece unigram model of exactly ``pieces`` pieces and returns its file's bytes.
+def train_model(
+    texts: Iterable[str],
+    vocab_size: int,
+    ids: dict[str, int],
+    trainers: Sequence[str],
+    without: int = 0,
+    **options,
+) -> bytes:
+    """Trains a SentencePiece unigram model of a vocabulary and returns its file's bytes.
 
     Args:
+      vocab_size: of the vocabulary; ``without`` of its ids the model has no pieces for.
       ids: pad_id, unk_id, bos_id and eos_id, -1 for a piece that the model does not have.
+      trainers: for messages, whose ``vocab_size`` a recipe sets.
       options: character_coverage and byte_fallback, as :meth:`Tokenizer.train` describes them.
 
     Raises:
@@ -143,28 +152,30 @@ def train_model(texts: Iterable[str], pieces: int, ids: dict[str, int], **option
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="unigram",
-            vocab_size=pieces,
+            vocab_size=vocab_size - without,
             num_threads=TRAINING_THREADS,
             minloglevel=2,  # errors come back as exceptions; the progress log is not for our users
             **ids,
             **options,
         )
     except RuntimeError as error:
-        raise ValueError(_training_error(str(error), pieces)) from error
+        raise ValueError(_training_error(str(error), vocab_size, trainers, without)) from error
     return model.getvalue()
 
 
-def _training_error(message: str, vocab_size: int) -> str:
+def _training_error(message: str, vocab_size: int, trainers: Sequence[str], without: int) -> str:
     if "sentences_.empty()" in message:
         return "cannot train a vocabulary: no text was given (every sentence is empty). Check the corpus."
     if most := re.search(r"too high .* <= (\d+)", message):
+        most, settings = int(most[1]) + without, ", ".join(f"{name}.vocab_size" for name in trainers)
         return (
-            f"cannot train a vocabulary of {vocab_size} pieces: this text yields at most {most[1]}. "
-            f"Set VOCAB_SIZE (train_sentencepiece.vocab_size) to {most[1]} or fewer, or give more text."
+            f"cannot train a vocabulary of {vocab_size} pieces: this text yields at most {most}. "
+            f"Set VOCAB_SIZE ({settings}) to {most} or fewer, or give more text."
         )
     if least := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        least = int(least[1]) + without
         return (
             f"cannot train a vocabulary of {vocab_size} pieces: the text's characters and the special pieces alone "
-            f"need {least[1]}. Ask for more than {least[1]}, or lower character_coverage."
+            f"need {least}. Ask for more than {least}, or lower character_coverage."
         )
     return f"SentencePiece could not train a vocabulary of {vocab_size} pieces: {message}"

@@ -61,8 +61,9 @@ class XlmrTokenizer(FramedTokenizer):
         """
         ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
         options = {"character_coverage": character_coverage, "byte_fallback": byte_fallback}
+        trainers = ("train_xlmr_sentencepiece", "train_question_sentencepiece")
         # <pad> and <mask> are ids that the model file has no pieces for.
-        return cls(train_model(texts, vocab_size - 2, ids, **options), origin="the trained model")
+        return cls(train_model(texts, vocab_size, ids, trainers, without=2, **options), origin="the trained model")
 
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
         """N texts -> N lists of ids without the special tokens around a sentence.

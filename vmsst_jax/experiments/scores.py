@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vmsst_jax.benchmarks import columns, grid, report
 from vmsst_jax.experiments.matrix import MODEL, TRAINING, Cell, Matrix, results_of
-from vmsst_jax.training.run import REPORT
+from vmsst_jax.training.leaving import REPORT
 
 # Losses of single batches are noisy: their mean is taken over the records of this last share of the steps.
 LAST = 0.1

@@ -20,7 +20,7 @@ from vmsst_jax.benchmarks import checksums, grid
 from vmsst_jax.experiments import processes
 from vmsst_jax.experiments.matrix import MODEL, RESULTS, START, Cell, Matrix, results_of
 from vmsst_jax.retrieval.store import versions, write_json
-from vmsst_jax.training.run import REPORT
+from vmsst_jax.training.leaving import REPORT
 
 RECORD, RECIPE, LOCK, VECTORS, CALIBRATION = "cell.json", "evaluate.gin", ".lock", "vectors", "calibration_{}.npz"
 # What ends a cell for now: BUSY another process is at it.

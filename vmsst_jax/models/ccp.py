@@ -16,7 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from vmsst_jax import checks, sharding
-from vmsst_jax.models.memory_bank import LAYOUTS, MemoryBank
+from vmsst_jax.models.memory_bank import LAYOUTS, MemoryBank, check_size
 from vmsst_jax.models.projection_head import BN_MODES, BN_STATS, MOMENTUM, ProjectionHead
 from vmsst_jax.models.text_encoder import TextEncoder, TextEncoderConfig
 
@@ -59,14 +59,16 @@ class CcpConfig:
     def __post_init__(self):
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}")
+                raise ValueError(
+                    f"ccp_model.{name} is {getattr(self, name)!r}; use one of {', '.join(map(repr, allowed))}"
+                )
         for name in ("num_languages", "head_features", "bank_size"):
-            checks.whole(name, getattr(self, name))
-        checks.positive("bn_momentum", self.bn_momentum)
+            checks.whole(f"ccp_model.{name}", getattr(self, name))
+        checks.positive("ccp_model.bn_momentum", self.bn_momentum)
         if self.bn_momentum > 1:
-            raise ValueError(f"bn_momentum is {self.bn_momentum}; wanted a share of 1, as 0.1")
+            raise ValueError(f"ccp_model.bn_momentum is {self.bn_momentum}; wanted a share of 1, as 0.1")
         if self.head_hidden is not None:
-            checks.whole("head_hidden", self.head_hidden)
+            checks.whole("ccp_model.head_hidden", self.head_hidden)
 
     def to_json(self) -> dict:
         """A dictionary ready for JSON."""
@@ -126,6 +128,22 @@ class Ccp(nn.Module):
     def embed(self, tokens):
         """The encoder's own sentence embedding: tokens int32 [B, L] -> float32 [B, D]."""
         return self.encoder.embed(tokens)
+
+    def check_groups(self, pairs: int, devices: int) -> None:
+        """ValueError for groups of so many pairs that the head or the bank can't take, or a bank that can't be shared
+        out over so many devices."""
+        c = self.config
+        if pairs == 1 and c.bn != "none":
+            raise ValueError(
+                "Documents.pairs is 1, and one pair has no batch statistics: take groups of 2 or more, or ccp_model.bn "
+                "'none'"
+            )
+        if 2 * pairs > c.bank_size:
+            raise ValueError(
+                f"ccp_model.bank_size is {c.bank_size}, and a group of {pairs} pairs gives {2 * pairs} vectors: take a "
+                "larger bank, or lower Documents.pairs"
+            )
+        check_size(c.bank_size, devices)
 
     def encode_pairs(self, batch, deterministic: bool = True):
         """Document batch -> vectors [G, 2N, D], the centres of each group before their contexts."""

@@ -38,6 +38,16 @@ class Negatives:
     filled: jax.Array
 
 
+def check_size(size: int, devices: int) -> None:
+    """ValueError for a number of slots that can't be shared out equally over the devices."""
+    if size % devices:
+        below = size // devices * devices
+        raise ValueError(
+            f"ccp_model.bank_size is {size}, and {devices} devices can't own equal shares of its slots: take "
+            f"{f'{below} or ' if below else ''}{below + devices}"
+        )
+
+
 class MemoryBank(nn.Module):
     """Rings of vectors; its state is the collection "memory".
 
@@ -56,12 +66,7 @@ class MemoryBank(nn.Module):
     dtype: str = "float32"
 
     def setup(self):
-        if self.size % (devices := sharding.slot_shards()):
-            below = self.size // devices * devices
-            raise ValueError(
-                f"bank_size is {self.size}, and {devices} devices can't own equal shares of its slots: take "
-                f"{f'{below} or ' if below else ''}{below + devices}"
-            )
+        check_size(self.size, sharding.slot_shards())
         rings = self.num_languages if self.layout == "per_language" else 1
         slots = {"vectors": ((self.width,), self.dtype), "document": ((), jnp.int32)}
         if self.layout == "tagged":

@@ -52,6 +52,13 @@ def check_model(objective, module) -> None:
         check(module, options(objective))
 
 
+def check_batch(objective, module, shapes, devices: int) -> None:
+    """Raises ValueError where the function's ``check_batch`` (module, shapes, devices) does: for batches of the
+    ``shapes`` that this function gives, if it can't take them with ``module`` or on so many devices."""
+    if check := getattr(_function(objective), "check_batch", None):
+        check(module, shapes(), devices)
+
+
 def needs_whole_batch(objective) -> bool:
     """Whether the loss is not a mean over pairs (in-batch negatives), so that micro-batches would change it."""
     return getattr(_function(objective), "needs_whole_batch", False)

@@ -80,6 +80,18 @@ def _check(module, options) -> None:
 ccp.check = _check
 
 
+def _check_batch(module, shapes, devices: int) -> None:
+    """ValueError for batches of these ``shapes`` that the head or the bank of ``module`` can't take."""
+    if "centre" not in shapes:
+        raise ValueError(
+            f"ccp takes pairs of sentences, and its stream gives {', '.join(shapes)}: give it @Documents()"
+        )
+    module.check_groups(shapes["centre"][-2], devices)
+
+
+ccp.check_batch = _check_batch
+
+
 def _documents(batch):
     """int32 [G, 2N], the document of every sentence."""
     if "document_id" not in batch:
@@ -109,19 +121,23 @@ def anchor_loss(u, temperature, bank_log_sum=-jnp.inf, bank_top=-jnp.inf):
 
 
 def cosines(unit):
-    """Metrics of unit vectors [G, 2N, D]: neighbours should agree, others spread over the sphere."""
+    """Metrics of unit vectors [G, 2N, D]: neighbours should agree, others spread over the sphere.
+
+    Groups of one pair have no others, and two metrics less.
+    """
     pairs = unit.shape[1] // 2
     cosine = jnp.einsum("gcd,gkd->gck", unit, unit)
     index = jnp.arange(2 * pairs)
     negative = (index[:, None] - index[None, :]) % pairs != 0  # neither the anchor itself nor its neighbour
     positive = jnp.einsum("gnd,gnd->gn", unit[:, :pairs], unit[:, pairs:]).mean()
-    count = jnp.maximum(negative.sum() * unit.shape[0], 1)
-    spread = jnp.where(negative, jnp.exp(4.0 * (cosine - 1.0)), 0.0).sum() / count  # exp(-2 |u - v|^2)
-    return {
-        "positive_cosine": positive,
+    found = {"positive_cosine": positive, "alignment": 2.0 - 2.0 * positive}
+    if pairs == 1:
+        return found
+    count = negative.sum() * unit.shape[0]
+    spread = jnp.where(negative, jnp.exp(4.0 * (cosine - 1.0)), 0.0).sum() / count  # exp(-2 |u - v|^2), at least e^-8
+    return found | {
         "negative_cosine": jnp.where(negative, cosine, 0.0).sum() / count,
-        "alignment": 2.0 - 2.0 * positive,
-        "uniformity": jnp.log(jnp.maximum(spread, 1e-38)),
+        "uniformity": jnp.log(spread),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -26,14 +27,12 @@ from vmsst_jax.models.text_encoder import TextEncoderConfig
 from vmsst_jax.models.vmsst import ModelConfig
 from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
 from vmsst_jax.training.context import RunContext
+from vmsst_jax.training.leaving import how_to_try, write_reports
 from vmsst_jax.training.logging import Log, SilentLog
 from vmsst_jax.training.same_config import FREE_BINDINGS
 from vmsst_jax.training.same_config import PLACES as PLACES  # part of this module's names
 from vmsst_jax.training.step import compiled_step, train_step
 from vmsst_jax.training.watchdog import Watch, Watchdog
-
-# What a run leaves once it is trained to its last step and its reports are written.
-REPORT, REPORT_TEXT = "report.json", "report.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,9 +169,7 @@ def train(
     checkpoints, saved = open_checkpoints(folder, saving, config_text)
     table = Languages(saved["languages"] if saved else languages)
     module = model(len(table))
-    for stream in streams:
-        objectives.check_model(stream.objective, module)
-        stream.data.check(table, sharding.batch_shards(mesh), stream.accumulate)
+    check_streams(streams, module, table, mesh)
     vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else shared_vocabulary(tokenizer)
     check_vocabulary(module, vocabulary)
     embedding = {**models.pooled_by(module), "normalize": False, "prefix": "", "max_length": max_length}
@@ -237,16 +234,6 @@ def drive(context, current, feeds, checkpoints, log: Log, saving, evaluators, re
         log.close()
 
 
-def how_to_try(context: RunContext) -> str:
-    """Where the model is, and a command that uses it."""
-    folder, options = context.model_dir, "--corpus=FILE"
-    does = "search"
-    if hasattr(type(context.module), "translate"):
-        codes = context.languages.codes
-        does, options = "translate", f"--input=FILE --source={codes[0]} --target={codes[-1]} --output=FILE"
-    return f"the model is in {folder}; to try it: python -m vmsst_jax.{does} --checkpoint={folder} {options}"
-
-
 def check_settings(model_dir, streams, schedule, seed, max_length, saving: Saving, rhythm, evaluators) -> None:
     """What can be wrong with a recipe before anything is read or made; ValueError says what."""
     if not isinstance(model_dir, str | pathlib.Path) or not str(model_dir):
@@ -265,9 +252,26 @@ def check_settings(model_dir, streams, schedule, seed, max_length, saving: Savin
         raise ValueError(f"Saving.best_metric is {saving.best_metric!r}, but train.evaluators is empty")
 
 
+def check_streams(streams: Sequence[Stream], module, table: Languages, mesh) -> None:
+    """ValueError where a stream's objective, data and accumulation don't go together, or with the model."""
+    shards = sharding.batch_shards(mesh)
+    for stream in streams:
+        objectives.check_model(stream.objective, module)
+        shapes = functools.partial(stream.data.shapes, shards, stream.accumulate)
+        objectives.check_batch(stream.objective, module, shapes, sharding.slot_shards(mesh))
+    for stream in streams:  # what looks into the corpora comes last
+        stream.data.check(table, shards, stream.accumulate)
+
+
 def open_checkpoints(folder: pathlib.Path, saving: Saving, config_text: str):
     """(Checkpoints, host record of the newest whole one or None). ValueError if it has another configuration."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"MODEL_DIR is {str(folder)!r}, and no folder can be made there ({error.strerror}): name a folder that is "
+            "there already, or a new one"
+        ) from None
     checkpoints = checkpoint.Checkpoints(folder, **dataclasses.asdict(saving))
     if not checkpoints.steps:
         return checkpoints, None
@@ -381,18 +385,3 @@ def host_record(context: RunContext, text: dict[str, dict[str, str]], config_tex
         "text": text,
         "gin": config_text,
     }
-
-
-def write_reports(reports, context: RunContext, current, log: Log, step: int) -> None:
-    """Prints the reports' texts and keeps them in ``report.txt``, their scores in ``report.json``."""
-    written = [report(context, current) for report in reports]
-    text = "\n\n".join(report.text for report in written)
-    if written:
-        log.say("\n" + text)
-    if runtime.is_main_process():
-        if written:
-            write_atomically(context.model_dir / REPORT_TEXT, f"{text}\n".encode())
-        devices = f"{context.mesh.size} x {context.mesh.devices.flat[0].device_kind}"
-        ended = {"step": step, "devices": devices, "data": context.data}
-        ended["reports"] = [report.scores for report in written]
-        write_atomically(context.model_dir / REPORT, json.dumps(ended, indent=1).encode())

@@ -37,9 +37,9 @@ def check_accumulation(objective, accumulate: int):
     """Refuses micro-batches for objectives whose loss is not a mean over pairs."""
     if accumulate > 1 and objectives.needs_whole_batch(objective):
         raise ValueError(
-            f"accumulate is {accumulate} for {objectives.name(objective)}: its negatives come from the whole batch, "
-            "and micro-batches would shrink the pool and change the loss. Set accumulate to 1, and use more devices, "
-            "remat or a smaller batch if memory is short"
+            f"Stream.accumulate is {accumulate} for {objectives.name(objective)}: its negatives come from the whole "
+            "batch, and micro-batches would shrink the pool and change the loss. Set it to 1, and use more "
+            "devices, remat or a smaller batch if memory is short"
         )
 
 
