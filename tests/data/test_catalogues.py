@@ -107,7 +107,7 @@ def test_bad_folders_and_files_are_named(tmp_path, monkeypatch):
         (tmp_path / "de.po").write_text(damaged, "latin-1")
         with pytest.raises(CorpusError, match=r"de\.po: not a readable gettext catalogue"):
             read_catalogues([tmp_path])
-    with pytest.raises(CorpusError, match="0 <= held_out < 1, found 1.5"):
+    with pytest.raises(ValueError, match="held_out is 1.5; wanted a number of 0 or more and below 1"):
         read_catalogues([tmp_path], held_out=1.5)
     monkeypatch.setitem(catalogues.PACKAGES, "surely_not_installed", "Surely-Not")
     with pytest.raises(CorpusError, match=r"not found: Surely-Not\. .*pip install 'vmsst_jax\[quickstart\]'"):

@@ -253,7 +253,7 @@ def test_bad_pairs_of_files_are_errors(tmp_path, parallel, read, stream):
     [
         ({"languages": ("en", "en")}, "two different codes"),
         ({"languages": "en"}, "two different codes"),
-        ({"held_out": 1.0}, "0 <= held_out < 1, found 1.0"),
+        ({"held_out": 1.0}, "held_out is 1.0; wanted a number of 0 or more and below 1"),
         ({"held_out": 0.1, "validation": "v.tsv"}, "validation files or held_out=0.1, not both"),
         ({"on_bad_line": "ignore"}, "'error' or 'skip', found 'ignore'"),
         ({"pivot": "fr"}, r"one of the languages \('en', 'de'\), found 'fr'"),
