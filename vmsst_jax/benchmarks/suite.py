@@ -131,7 +131,8 @@ def run(
     check(name, [*options, *aside])
     # Ready runs are scored without a model; a model may have embedded for other benchmarks before.
     everything = {**aside, **options}
-    counts = [model.counts for model in (embedder, everything.get("passage_encoder")) if hasattr(model, "counts")]
+    models = [model for model in (embedder, everything.get("passage_encoder")) if hasattr(model, "counts")]
+    counts = list({id(model.counts): model.counts for model in models}.values())  # both may be one
     before = [dict(of_one) for of_one in counts]
     result = _module(name).evaluate(embedder, data_dir, **everything)
     kinds = counts[0] if counts else ()
