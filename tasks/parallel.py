@@ -34,6 +34,7 @@ import seqio
 import tensorflow as tf
 
 from vmsst_jax import checks
+from vmsst_jax.data import registered
 from vmsst_jax.data.text_pairs import (
     TRAIN,
     VALIDATION,
@@ -176,9 +177,11 @@ def register_tfds(
 
         return dataset.map(convert)
 
+    splits = dict(splits or {TRAIN: TRAIN, VALIDATION: VALIDATION})
+    registered.SETTINGS[name] = lambda: {"tfds_name": tfds_name, "languages": languages, "keys": keys, "splits": splits}
     return seqio.TaskRegistry.add(
         name,
-        source=sources.TfdsSource(tfds_name, data_dir, splits or {TRAIN: TRAIN, VALIDATION: VALIDATION}),
+        source=sources.TfdsSource(tfds_name, data_dir, splits),
         preprocessors=[to_example],
         output_features=sources.PAIR_FEATURES,
         task_cls=sources.TextTask,
@@ -221,7 +224,12 @@ def _register(
         stream=stream,
         unpack=unpack,
     )
-    return sources.add_task(name, source)
+
+    def settings() -> dict:
+        files = {split: [file.outline() for file in read(paths)] for split, paths in parts.items()}
+        return {"languages": languages, "held_out": held_out, "pivot": pivot, "on_bad_line": on_bad_line, **files}
+
+    return sources.add_task(name, source, settings)
 
 
 def _check_languages(name: str, languages: tuple[str, str]) -> None:

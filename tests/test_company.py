@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from cluster import free_port
 
 from vmsst_jax import company
 from vmsst_jax.processes import Place
@@ -42,18 +43,6 @@ for line in sys.stdin:
     print("did", what, flush=True)
 time.sleep(60)
 """
-
-
-def free_port():
-    """A port that is free together with the next one."""
-    while True:
-        with socket.socket() as a, socket.socket() as b:
-            a.bind(("", 0))
-            try:
-                b.bind(("", a.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return a.getsockname()[1]
 
 
 class Members:

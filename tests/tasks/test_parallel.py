@@ -272,3 +272,20 @@ def test_registering_touches_no_file(parallel):
     parallel.register_opus_zip("later_zip", "/nowhere/x.zip", languages=LANGUAGES)
     parallel.register_tfds("later_tfds", "no_such_set:1.0.0", languages=LANGUAGES)
     assert {"later", "later_zip", "later_tfds"} <= set(seqio.TaskRegistry.names())
+
+
+def test_kept_tokens_of_changed_files_are_refused(tmp_path, parallel):
+    from vmsst_jax.data import registered
+
+    for side, text in (("de", "eins\nzwei\n"), ("en", "one\ntwo\n")):
+        (tmp_path / f"a.{side}").write_text(text)
+    places = (str(tmp_path / "a.de"), str(tmp_path / "a.en"))
+    parallel.register_aligned("kept", places, languages=("de", "en"))
+    before = registered.made_from("kept")
+    assert before["train"] == [{"names": ["a.de", "a.en"], "columns": [0, 1], "bytes": 18}]
+    registered.check_made_from("kept", before, "cache")
+    (tmp_path / "a.en").write_text("one\ntwo more\n")
+    with pytest.raises(ValueError, match="cache holds the tokens of other text of kept: train was .*18.* now .*23"):
+        registered.check_made_from("kept", before, "cache")
+    (tmp_path / "a.de").unlink()
+    registered.check_made_from("kept", before, "cache")  # nothing to compare with

@@ -6,27 +6,15 @@ The longer versions, with four processes and more steps, are tests/chaos/equalit
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+from cluster import free_port
 
 OPTIONS = ("train.evaluators=[]", "train.reports=[]", "Rhythm.save_every=1000")
-
-
-def free_port():
-    """A port that is free together with the next one."""
-    while True:
-        with socket.socket() as a, socket.socket() as b:
-            a.bind(("", 0))
-            try:
-                b.bind(("", a.getsockname()[1] + 1))
-            except OSError:
-                continue
-            return a.getsockname()[1]
 
 
 def start(workplace, recipe, model_dir, *bindings):

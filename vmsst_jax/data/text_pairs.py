@@ -145,6 +145,11 @@ class PairFile:
     def size(self) -> int:
         return self.source.size() + (self.target.size() if self.target else 0)
 
+    def outline(self) -> dict:
+        """Names without folders, columns and bytes: what changes with a corpus, and not where it is moved."""
+        parts = [part for part in (self.source, self.target) if part]
+        return {"names": [os.path.basename(str(part)) for part in parts], "columns": self.columns, "bytes": self.size()}
+
     def pairs(self) -> Iterator[tuple[bytes, bytes, str]]:
         """Yields (source, target, problem) per line, in order; `problem` is "" for a good line.
 
