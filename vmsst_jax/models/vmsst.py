@@ -6,6 +6,7 @@
 
 A *bucketed parallel batch* holds B pairs as 2B sentences (i < B: sources, B + i: targets) in groups of equal width:
 ``tokens`` tuple of int32 [R, L]; ``slot`` int32 [2B], the row of each sentence; ``row``, its inverse; ``lang`` [2B].
+``embeddings`` [R, sum of widths, D] is there after ``embedded``.
 "Sentence order" below means [2B] in the order of the pairs, "row order" that of the concatenated groups.
 """
 
@@ -184,17 +185,31 @@ class SentenceEncoder(nn.Module):
         hidden = self.semantic_encoder(self.token_embedder(tokens), tokens > 0)
         return self.semantic_mean(self.pool(hidden, tokens))
 
+    def embedded(self, batch):
+        """The batch with its tokens' embeddings, so that all stacks share one look-up and its one gradient.
+
+        It comes back as it is where encoders take the batch in chunks: of all others only the tokens are to be kept.
+        """
+        if self.config.encoder_chunk is not None:
+            return batch
+        return {**batch, "embeddings": self.token_embedder(jnp.concatenate(batch["tokens"], axis=1))}
+
+    def encoder_rows(self, batch):
+        """(tokens [R, sum of widths], and their embeddings if the batch has them) of a bucketed batch."""
+        tokens = jnp.concatenate(batch["tokens"], axis=1)
+        return (tokens, batch["embeddings"]) if "embeddings" in batch else (tokens,)
+
     def pooled(self, batch, deterministic: bool):
         """Mean semantic hidden state of every sentence: bucketed batch -> [2B, D] in sentence order."""
 
         lengths = group_lengths(batch)
 
-        def encode(self, tokens):
-            x, mask = self.token_embedder(tokens), tokens > 0
+        def encode(self, tokens, x=None):
+            x, mask = self.token_embedder(tokens) if x is None else x, tokens > 0
             return pool_segments(self.semantic_encoder(x, mask, deterministic, False, lengths), mask, lengths)
 
-        tokens = jnp.concatenate(batch["tokens"], axis=1)
-        return in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), tokens), batch)
+        rows = self.encoder_rows(batch)
+        return in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), *rows), batch)
 
     def rows_at_once(self, lengths) -> int | None:
         """How many rows of segments go through an encoder at a time; None is all."""
@@ -238,14 +253,18 @@ class TranslationModel(SentenceEncoder):
             output=c.output,
         )
 
-    def decoder_inputs(self, tokens, lang):
-        """tokens [R, L], lang [R] -> embeddings shifted right [R, L, D]; position 0 holds the target language's tag."""
+    def decoder_inputs(self, tokens, lang, x=None):
+        """tokens [R, L] or their embeddings ``x``, lang [R] -> embeddings shifted right [R, L, D].
+
+        Position 0 holds the target language's tag.
+        """
         table = self.token_embedder
+        x = table(tokens[:, :-1]) if x is None else x[:, :-1]
         if self.config.dec_lang == "tag":
             first = self.decoder_tags(lang)[:, None]
         else:
             first = table(jnp.zeros((tokens.shape[0], 1), jnp.int32))
-        return jnp.concatenate([first.astype(self.config.t5.dtype), table(tokens[:, :-1])], axis=1)
+        return jnp.concatenate([first.astype(self.config.t5.dtype), x], axis=1)
 
     def reconstruct(self, batch, conditions, weights, deterministic: bool = True, decoder=None):
         """Decodes every sentence once per pass, all passes in one call per group.
@@ -262,11 +281,14 @@ class TranslationModel(SentenceEncoder):
         row, lang = batch["row"], batch["lang"][batch["row"]]
         c_rows = conditions[:, row].swapaxes(0, 1)  # [2B, P, C]: rows stay outermost, so their sharding survives
         w_rows = weights[:, row].swapaxes(0, 1)
+        groups, embeddings = batch["tokens"], [None] * len(batch["tokens"])
+        if "embeddings" in batch:
+            embeddings = t5.split(batch["embeddings"], group_lengths(batch))
         inputs, cs, targets, ws, which, start = [], [], [], [], [], 0
-        for tokens in batch["tokens"]:
+        for tokens, x in zip(groups, embeddings, strict=True):
             rows = slice(start, start + tokens.shape[0])
             start += tokens.shape[0]
-            inputs.append(jnp.repeat(self.decoder_inputs(tokens, lang[rows]), passes, axis=0))
+            inputs.append(jnp.repeat(self.decoder_inputs(tokens, lang[rows], x), passes, axis=0))
             targets.append(jnp.repeat(tokens, passes, axis=0))
             cs.append(c_rows[rows].reshape(-1, c_rows.shape[-1]))
             ws.append(w_rows[rows].reshape(-1))
@@ -319,18 +341,18 @@ class Vmsst(TranslationModel):
 
         lengths = group_lengths(batch)
 
-        def encode(self, tokens, lang):
-            return self.language_pooled(tokens, lang, deterministic, lengths)
+        def encode(self, lang, tokens, x=None):
+            return self.language_pooled(tokens, lang, deterministic, lengths, x)
 
-        tokens = jnp.concatenate(batch["tokens"], axis=1)
+        rows = self.encoder_rows(batch)
         lang = batch["lang"][batch["row"]].reshape(len(lengths), -1).T  # [R, groups]
-        pooled = in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), tokens, lang), batch)
+        pooled = in_sentence_order(in_chunks(self, encode, self.rows_at_once(lengths), lang, *rows), batch)
         return self.language_mean(pooled), self.language_logvar(pooled)
 
-    def language_pooled(self, tokens, lang, deterministic: bool, lengths: tuple[int, ...]):
+    def language_pooled(self, tokens, lang, deterministic: bool, lengths: tuple[int, ...], x=None):
         """tokens [R, sum of lengths], lang [R, groups] -> mean hidden state of each sentence [R, groups * D]."""
         c = self.config
-        x, mask = self.token_embedder(tokens), tokens > 0
+        x, mask = self.token_embedder(tokens) if x is None else x, tokens > 0
         pool_mask = mask
         if c.enc_lang != "none":
             tags = self.language_tags(lang).astype(x.dtype)

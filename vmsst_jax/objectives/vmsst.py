@@ -39,7 +39,7 @@ def vmsst(
     w = min(1, step / kl_warmup_steps). Likelihoods are summed over a sentence's tokens, KL over its dimensions.
 
     Args:
-      model: needs ``semantic_posterior``, ``language_posterior``, ``translation_passes`` and ``reconstruct``.
+      model: a module with the methods in ``vmsst.needs``.
       batch: a bucketed parallel batch of B pairs.
       lam: the paper's lambda, the weight of the bound.
       kl: False is the ablation "no KL"; it also takes the means, since without KL the variances would collapse.
@@ -52,6 +52,7 @@ def vmsst(
     """
     check_options(lam, kl_warmup_steps, latent, elbo_reduction)
     source_key, sem_key, lang_key = jax.random.split(key, 3)
+    batch = model.embedded(batch)
     mu_sem, logvar_sem = model.semantic_posterior(batch, deterministic=not train)
     mu_lang, logvar_lang = model.language_posterior(batch, deterministic=not train)
     pairs = mu_sem.shape[0] // 2
@@ -88,7 +89,7 @@ def vmsst(
     return loss, metrics
 
 
-vmsst.needs = ("semantic_posterior", "language_posterior", "translation_passes", "reconstruct")
+vmsst.needs = ("embedded", "semantic_posterior", "language_posterior", "translation_passes", "reconstruct")
 
 
 def check_options(lam, kl_warmup_steps, latent, elbo_reduction) -> None:
