@@ -37,10 +37,11 @@ from vmsst_jax.data.text_pairs import (
     CorpusError,
     LineFile,
     are_paths,
+    distinct,
     expand,
-    file_sizes,
     hash62,
     is_held_out,
+    outlines,
 )
 from vmsst_jax.tasks import sources
 
@@ -241,13 +242,13 @@ def _register(
     def documents() -> Iterator[tuple[str, Document]]:
         for split, by_language in parts.items():
             for lang, paths in by_language.items():
-                for file in map(LineFile, expand(paths)):
+                for file in map(LineFile, distinct(expand(paths))):
                     for document in document_files.documents_of(file, read(file, lang), on_bad_line):
                         yield VALIDATION if is_held_out(document.key, held_out) else split, document
 
     def settings() -> dict:
         sizes = {
-            split: {str(lang): file_sizes(expand(paths)) for lang, paths in by_language.items()}
+            split: {str(lang): outlines(distinct(expand(paths))) for lang, paths in by_language.items()}
             for split, by_language in parts.items()
         }
         return {"held_out": held_out, "options": {k: v for k, v in getattr(read, "keywords", {}).items()}, **sizes}

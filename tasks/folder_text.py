@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import gin
 
 from vmsst_jax.data.document_files import Document
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, PairFile, file_sizes, hash62
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, PairFile, hash62, outlines
 from vmsst_jax.tasks import documents, sources, tables
 
 TEST = "test"
@@ -102,7 +102,7 @@ def read_pairs() -> dict[str, list[dict]]:
 def _made_from() -> dict:
     found = settings()
     sizes = {
-        split: file_sizes([_file(split, code).path for code in found["languages"]])
+        split: outlines([_file(split, code).path for code in found["languages"]])
         for split in (TRAIN, VALIDATION, TEST)
         if found[split]
     }

@@ -21,7 +21,7 @@ import gin
 from vmsst_jax import checks
 from vmsst_jax.data import mallard
 from vmsst_jax.data.document_files import Document
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, file_sizes, is_held_out
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, is_held_out, outlines
 from vmsst_jax.tasks import documents
 
 # Languages with more than 2,400 translated sentences, of 8 families and branches in 4 scripts.
@@ -57,7 +57,7 @@ def _made_from() -> dict:
     found = {f"gnome_help.{name}": chosen[name] for name in ("languages", "manuals", "held_out")}
     pages = [sorted(pathlib.Path(chosen["folder"]).expanduser().glob(f"*/{name}/*.page")) for name in chosen["manuals"]]
     sizes = [
-        (page.parent.parent.name, *size) for each in pages for page, size in zip(each, file_sizes(each), strict=True)
+        (page.parent.parent.name, *size) for each in pages for page, size in zip(each, outlines(each), strict=True)
     ]
     # Where the tokens are kept the pages need not be.
     return found | ({"pages": hashlib.sha256(repr(sizes).encode()).hexdigest()} if sizes else {})

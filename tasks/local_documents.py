@@ -24,7 +24,7 @@ import gin
 import seqio
 
 from vmsst_jax.data.document_files import Document, documents_of, keyed, labelled
-from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, file_sizes, is_held_out
+from vmsst_jax.data.text_pairs import TRAIN, VALIDATION, CorpusError, LineFile, is_held_out, outlines
 from vmsst_jax.tasks import documents, tables
 
 HELD_OUT = 0.1
@@ -126,7 +126,7 @@ def _with_split(file: LineFile, rows) -> Iterator[tuple[str, Document]]:
 def _made_from(name: str) -> dict:
     return {
         "local_documents.languages": settings()["languages"],
-        "files": file_sizes([file.path for _, file in _files(name)]),
+        "files": outlines([file.path for _, file in _files(name)]),
     }
 
 

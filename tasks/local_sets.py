@@ -28,9 +28,9 @@ from vmsst_jax.data.text_pairs import (
     CorpusError,
     LineFile,
     PairFile,
-    file_sizes,
     hash62,
     is_held_out,
+    outlines,
 )
 from vmsst_jax.tasks import sources, tables
 
@@ -147,7 +147,7 @@ def _files(name: str) -> list[tuple[str, str]]:
 
 
 def _made_from(name: str) -> dict:
-    sizes = file_sizes([path for _, path in _files(name)])
+    sizes = outlines([path for _, path in _files(name)])
     return {"local_sets.languages": settings()["languages"], "files": sizes}
 
 

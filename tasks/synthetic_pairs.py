@@ -10,7 +10,7 @@ import itertools
 
 import gin
 
-from vmsst_jax.data.text_pairs import TRAIN, CorpusError, LineFile, expand, file_sizes, hash62
+from vmsst_jax.data.text_pairs import TRAIN, CorpusError, LineFile, expand, hash62, outlines
 from vmsst_jax.tasks import sources
 
 COLUMNS = ("source_lang", "target_lang", "source", "target")
@@ -53,7 +53,7 @@ def read() -> dict[str, list[dict]]:
 
 def _made_from() -> dict:
     found = settings()
-    return {"synthetic_pairs.limit": found["limit"], "files": file_sizes(found["files"])}
+    return {"synthetic_pairs.limit": found["limit"], "files": outlines(found["files"])}
 
 
 sources.add_task("synthetic_pairs", sources.MemorySource(read, (TRAIN,)), _made_from)

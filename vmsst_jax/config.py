@@ -196,6 +196,7 @@ def import_tasks(name: str):
     from vmsst_jax import tasks
 
     ours = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
+    near = [*ours, *(module.name for module in pkgutil.iter_modules(["."]))]
     if name in ours:
         return importlib.import_module(f"vmsst_jax.tasks.{name}")
     try:
@@ -203,7 +204,7 @@ def import_tasks(name: str):
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == name.split(".")[0]:
             raise ValueError(
-                f"TASK_MODULES names {name!r}, and no such module can be imported{_suggest(name, ours, '')} (a module "
+                f"TASK_MODULES names {name!r}, and no such module can be imported{_suggest(name, near, '')} (a module "
                 "of your own is found from the folder that holds it, or by PYTHONPATH)"
             ) from error
         raise

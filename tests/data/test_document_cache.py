@@ -116,8 +116,8 @@ def test_nothing_left(documents, framed, languages, tmp_path):
 
 
 def test_refusals(documents, framed, tokenizer, languages, tmp_path):
-    with pytest.raises(ValueError, match="unknown language 'xx'"):
-        DocumentCache.build([*documents[:2], {**documents[2], "lang": "xx"}], framed, languages)
+    with pytest.raises(ValueError, match=r"web, document 3 \(.*\): unknown language 'xx'"):
+        DocumentCache.build([*documents[:2], {**documents[2], "lang": "xx"}], framed, languages, source="web")
     folder = tmp_path / "cache"
     DocumentCache.build(documents, framed, languages, folder=folder)
     with pytest.raises(FileExistsError, match="cache exists"):
@@ -126,6 +126,13 @@ def test_refusals(documents, framed, tokenizer, languages, tmp_path):
         DocumentCache.open(folder, tokenizer, languages)
     with pytest.raises(FileNotFoundError, match="no cache in .*: build it first"):
         DocumentCache.open(tmp_path / "other", framed, languages)
+    for name in ("lang", "tokens", "documents"):  # a byte of it changes on the disk
+        file = folder / f"{name}.npy"
+        content = file.read_bytes()
+        file.write_bytes(content[:-3] + bytes([content[-3] ^ 64]) + content[-2:])
+        with pytest.raises(ValueError, match=rf"{name}.npy is damaged .*CRC-32.*: remove the folder"):
+            DocumentCache.open(folder, framed, languages)
+        file.write_bytes(content)
     np.save(folder / "documents.npy", np.zeros(3, np.int64))
     with pytest.raises(ValueError, match=r"documents.npy has shape \(3,\)"):
         DocumentCache.open(folder, framed, languages)

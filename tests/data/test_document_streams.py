@@ -52,6 +52,25 @@ def corpus(documents):
     return Corpus(caches, Languages(CODES))
 
 
+def test_documents_of_equal_text_are_drawn_once(documents):
+    """Twice in a cache, again in another, and in a language of their own, where they are others."""
+    own = [d for d in documents if d["lang"] == "de"]
+    other = [{**d, "lang": "el", "document_id": 5} for d in own[:2]]
+    again = [{**d, "document_id": d["document_id"] + 10**6} for d in own]
+    parts = (documents + again[3:5] + other, again)
+    caches = [DocumentCache.build(p, Numbers(), Languages(CODES), Cleaning(1, None)) for p in parts]
+    found = Corpus(caches, Languages(CODES))
+    expected = Corpus([DocumentCache.build([*documents, *other], Numbers(), Languages(CODES), Cleaning(1, None))],
+                      Languages(CODES))  # fmt: skip
+    assert found.repeated == len(own) + 2 and not expected.repeated
+    for a, b in zip(found.pools, expected.pools, strict=True):
+        assert (a.code, len(a), a.sentences, a.tokens) == (b.code, len(b), b.sentences, b.tokens)
+        texts = [[c.text(int(d)).tolist() for d in p.ids(np.arange(len(p)))] for c, p in ((found, a), (expected, b))]
+        assert texts[0] == texts[1]
+    facts = " ".join(found.facts(found.pools))
+    assert f"{len(own) + 2} documents have the text of another of their language and are not drawn" in facts
+
+
 @pytest.fixture
 def pairs(corpus):
     def make(**options):

@@ -177,6 +177,9 @@ def test_xquad_bad_input(xquad, tmp_path):
     xquad("en", [(0, 1), (5, 0)])
     with pytest.raises(CorpusError, match=r"questions.en.tsv, line 2: it asks for article 5, paragraph 0, which"):
         list(XquadFiles(str(tmp_path)).questions())
+    (tmp_path / "paragraphs.en.tsv").write_bytes(b"0\t0\tTitle\tcaf\xe9 text\n")
+    with pytest.raises(CorpusError, match=r"paragraphs.en.tsv, line 1: not valid UTF-8 \(.* at byte 14\)"):
+        list(XquadFiles(str(tmp_path)).questions())
     (tmp_path / "paragraphs.en.tsv").write_text("0\t0\tTitle\ttext\nzero\t1\tTitle\ttext\n")
     with pytest.raises(CorpusError, match=r"paragraphs.en.tsv, line 2: found 4 columns .*the article a number"):
         list(XquadFiles(str(tmp_path)).questions())

@@ -55,8 +55,11 @@ def test_both_kinds_give_the_mean_over_targets_and_the_bank_stays(ccp_module, va
     state = {k: v for k, v in variables.items() if k != "params"}
     for module, given, its_state in ((ccp_module, variables["params"], state), (encoder, params, {})):
         loss = jax.jit(loss_function(module, objective, train=True))
+        last = {**OPTIONS, "mask_id": OPTIONS["mask_id"] - module.vocab_size}
+        from_the_end = loss_function(module, functools.partial(objective, **last), train=True)
         value, (metrics, after) = loss(given, its_state, batch, 0, key)
         assert float(value) == pytest.approx(wanted, rel=1e-5)
+        assert float(value) == float(jax.jit(from_the_end)(given, its_state, batch, 0, key)[0])
         assert float(metrics["masked_share"]) == pytest.approx(count / batch["tokens"].size)
         jax.tree.map(np.testing.assert_array_equal, after, its_state)
 
@@ -79,6 +82,7 @@ def test_the_same_loss_and_gradient_on_8_devices(ccp_module, variables):
     [
         ({}, {}, "needs a masked language model head, .* set BertConfig.mlm_head to 'dense'"),
         ({"mlm_head": "dense"}, {"mask_id": 40}, "masked_lm.mask_id is 40, and the model has 40 rows"),
+        ({"mlm_head": "dense"}, {"mask_id": -41}, "masked_lm.mask_id is -41, and the model has 40 rows"),
     ],
 )
 def test_what_can_not_be_trained_is_refused_before_the_first_step(tiny_ccp, model, options, message):

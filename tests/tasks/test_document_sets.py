@@ -26,7 +26,7 @@ def folder(tmp_path):
     for code in ("en", "mlf"):
         lines = (f"MRK {c}:{v}\t{code} {c} {v}\n" for c in range(30) for v in range(2))
         put(f"bible_gospels_acts/{code}.tsv", "".join(lines))
-        put(f"quran/quran.{code}.tsv", "".join(f"{c}\t1\t{code} a\n{c}\t2\t{code} b\n" for c in range(30)))
+        put(f"quran/quran.{code}.tsv", "".join(f"{c}\t1\t{code} a {c}\n{c}\t2\t{code} b\n" for c in range(30)))
     for code, pages in (("zh-cn", 30), ("fr", 12), ("id", 0)):
         lines = (f"page{p}\t{i}\tEnglish {p}. Two.\t{code} {p}. Two.\n" for p in range(pages) for i in range(2))
         put(f"python_docs/en-{code}.tsv", "".join(lines))
@@ -67,7 +67,7 @@ def test_kept_tokens_are_not_read_for_other_text(folder, gin_bindings, change, m
 
 def test_a_cache_keeps_what_its_text_is_made_from(folder, gin_bindings, tmp_path):
     gin_bindings(f'local_documents.data_dir = "{folder}"')
-    tokenizer = XlmrTokenizer.train([r["text"] for r in rows("quran_documents")], 16)
+    tokenizer = XlmrTokenizer.train([r["text"] for r in rows("quran_documents")], 26)
     languages = Languages(("en", "mlf"))
     documents = Documents("quran_documents", pairs=2, min_pieces=1, cache=str(tmp_path / "tokens"))
     for _ in range(2):  # made, then kept

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import sys
+import threading
 
 import jax
 import numpy as np
@@ -143,6 +144,14 @@ def test_what_a_checkpoint_starts(trained, tiny_ccp, tiny_model):
     np.testing.assert_array_equal(params["head"]["norm"]["scale"], loaded.params["head"]["norm"]["scale"])
     with pytest.raises(ValueError, match="is a CCP model: only a T5's parameters fit this model's stacks"):
         warm_start.initial_state(tiny_model("contrastive"), optimizer, 1, mesh, init)
+
+
+def test_no_thread_is_left_where_an_evaluator_can_t_begin(run, tmp_path):
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="has no split 'validation'; it has .*Register it with held_out=0.05"):
+        run(tmp_path / "run", "train.evaluators=[@ContextRetrieval()]", "ContextRetrieval.data=@held_out/Documents()",
+            "held_out/Documents.split='validation'")  # fmt: skip
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

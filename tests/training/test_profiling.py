@@ -72,6 +72,11 @@ def nbytes_of(found):
     return found["bytes_per_device"]["gradients"]
 
 
+def test_what_training_refuses_is_refused(recipe):
+    with pytest.raises(ValueError, match="vmsst needs .*reconstruct, which a model of kind 'contrastive'"):
+        profiling.profile(recipe("contrastive", vmsst), jax.devices()[:1])
+
+
 def test_bfloat16_bytes_of_a_cpu_are_not_reported(recipe):
     found = profiling.profile(recipe(dtype="bfloat16"), jax.devices()[:1])
     assert found["streams"]["parallel"]["memory"] is None

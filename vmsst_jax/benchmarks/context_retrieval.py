@@ -143,5 +143,7 @@ class ContextRetrievalReport:
             f"mean over {len(pools)} languages (pools of {scores[1]['mean']['pool']:.0f} sentences on average): "
             f"within {window} {scores[1]['mean']['near']:.3f}, untrained {scores[0]['mean']['near']:.3f}"
         )
+        if without := [code for code in run.languages.codes if code not in pools]:
+            text += f"\nnot asked, since none of their documents is held out: {', '.join(without)}"
         before, after = ({f"context_{name}": of["mean"][name] for name in SCORES} for of in scores)
         return Report(text, after | {f"untrained_{name}": score for name, score in before.items()})

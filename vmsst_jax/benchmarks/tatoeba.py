@@ -153,9 +153,10 @@ def evaluate(
 
 
 def _trained(embedder: Embedder, seen: Sequence[str] | None) -> set[str]:
-    """Canonical codes of the languages in training; empty where nobody knows."""
+    """Canonical codes of the languages in training; empty where nobody knows, or a model's lack English."""
     codes = embedder.languages.codes if seen is None else language_sets.expand(seen)
-    return {canonical(code) for code in codes} - {UNDETERMINED}
+    trained = {canonical(code) for code in codes} - {UNDETERMINED}
+    return trained if seen is not None or canonical(ENGLISH) in trained else set()
 
 
 def _groups(per_language: dict) -> dict[str, list[str]]:

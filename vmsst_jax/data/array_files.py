@@ -5,11 +5,14 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from vmsst_jax import disk
+
+CHECKED = 2**26  # bytes: checksums of larger arrays are not compared, since that would read them whole
 
 
 def room(folder: str | os.PathLike | None):
@@ -52,7 +55,7 @@ class FolderSink:
         self._folder = folder
         self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
         self._dtypes = dtypes
-        self._sizes = dict.fromkeys(dtypes, 0)
+        self._sizes, self._crc32 = dict.fromkeys(dtypes, 0), dict.fromkeys(dtypes, 0)
         self._files: dict = {}
         try:
             for name in dtypes:
@@ -69,7 +72,9 @@ class FolderSink:
     def add(self, block: dict[str, np.ndarray]) -> None:
         """Appends one block, an array for each name."""
         for name, dtype in self._dtypes.items():
-            self._files[name].write(block[name].astype(dtype).tobytes())
+            content = block[name].astype(dtype).tobytes()
+            self._files[name].write(content)
+            self._crc32[name] = zlib.crc32(content, self._crc32[name])
             self._sizes[name] += len(block[name])
 
     def finish(self, meta: dict) -> None:
@@ -78,6 +83,7 @@ class FolderSink:
             file.seek(0)
             self._write_header(name)
             file.close()
+        meta = {**meta, "crc32": self._crc32}
         (self._partial / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", "utf-8")
         os.chmod(self._partial, 0o755)  # mkdtemp's folders are private; a cache is to be shared like any other folder
         self._partial.rename(self._folder)
@@ -104,8 +110,11 @@ def sink(arrays: dict[str, type | None], vocab_size: int, folder: str | os.PathL
         return MemorySink(dtypes) if folder is None else FolderSink(dtypes, Path(folder))
 
 
-def open_arrays(folder: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    """Maps one array per name of ``sizes``; ValueError where a file is missing, damaged or of another length."""
+def open_arrays(folder: Path, sizes: dict[str, int], meta: dict) -> dict[str, np.ndarray]:
+    """Maps one array per name of ``sizes``; ValueError where a file is missing, damaged or of another length.
+
+    ``meta`` has the checksums, which arrays of up to CHECKED bytes are compared with.
+    """
     arrays = {}
     for name, size in sizes.items():
         path = folder / f"{name}.npy"
@@ -116,6 +125,11 @@ def open_arrays(folder: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
             raise ValueError(f"{path} is missing or damaged ({error}): build the cache anew.") from None
         if arrays[name].shape != (size,):
             raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
+        if arrays[name].nbytes <= CHECKED and zlib.crc32(arrays[name]) != meta["crc32"].get(name):
+            raise ValueError(
+                f"{path} is damaged (its CRC-32 is not that of meta.json): remove the folder {folder} and build the "
+                "cache anew."
+            )
     return arrays
 
 

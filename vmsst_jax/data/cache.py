@@ -14,7 +14,7 @@ from vmsst_jax.data.batching import ragged_index, text_ids
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.tokenizer import Tokenizer
 
-FORMAT = 2
+FORMAT = 3
 BLOCK = 8192  # pairs tokenised at once while building
 # Array name -> type; P pairs are 2P sentences, sentence 2p being the source of pair p and 2p + 1 its target.
 # `tokens` is uint16 where the vocabulary allows, int32 otherwise.
@@ -29,7 +29,7 @@ ARRAYS = {
 
 META = {
     **dict.fromkeys(("format", "pairs", "tokens", "truncated", "max_length"), int),
-    **{"source": str, "sha256": str, "tokenizer_sha256": str, "languages": list, "sentences": dict},
+    **{"source": str, "sha256": str, "tokenizer_sha256": str, "languages": list, "sentences": dict, "crc32": dict},
 }
 
 
@@ -168,7 +168,7 @@ class TokenCache:
         meta = array_files.read_meta(folder, FORMAT, META, tokenizer.sha256)
         pairs = meta["pairs"]
         sizes = {"tokens": meta["tokens"], "offsets": 2 * pairs + 1, "pair_id": pairs}
-        arrays = array_files.open_arrays(folder, {name: sizes.get(name, 2 * pairs) for name in ARRAYS})
+        arrays = array_files.open_arrays(folder, {name: sizes.get(name, 2 * pairs) for name in ARRAYS}, meta)
         return cls(arrays, meta, languages, folder)
 
 

@@ -17,9 +17,10 @@ from vmsst_jax import checks
 from vmsst_jax.data import array_files
 from vmsst_jax.data.batching import ragged_index
 from vmsst_jax.data.languages import Languages
+from vmsst_jax.data.text_pairs import hash62
 from vmsst_jax.data.tokenizer import Tokenizer
 
-FORMAT = 2
+FORMAT = 3
 BLOCK = 8192  # sentences tokenised at once while building, at least
 # Array name -> type; D documents of S sentences. `tokens` is uint16 where the vocabulary allows, int32 otherwise.
 ARRAYS = {
@@ -28,11 +29,12 @@ ARRAYS = {
     "documents": np.int64,  # [D + 1] document d is the sentences documents[d], ..., documents[d + 1] - 1
     "lang": np.int32,  # [D] index into meta["languages"]
     "document_id": np.int64,  # [D] the corpus's own id
+    "text_hash": np.int64,  # [D] hash62 of the text before cleaning: equal where documents are
 }
 META = {
     **dict.fromkeys(("format", "documents", "sentences", "tokens"), int),
     **{"source": str, "sha256": str, "tokenizer_sha256": str, "languages": list},
-    **dict.fromkeys(("cleaning", "dropped", "per_language"), dict),
+    **dict.fromkeys(("cleaning", "dropped", "per_language", "crc32"), dict),
 }
 DROPPED = ("duplicate", "short", "long", "documents")
 
@@ -70,6 +72,7 @@ class DocumentCache:
         documents, sentences, tokens, dropped ({duplicate, short, long: sentences; documents}) and per_language
         ({code: [documents, sentences, tokens]}).
       lang: id of each document's language in the run's own table: int32 [D].
+      text_hash: equal where documents have equal text: int64 [D].
       starts: documents as ranges of sentences: int64 [D + 1].
       offsets: sentences as ranges of tokens: int64 [S + 1].
     """
@@ -77,6 +80,7 @@ class DocumentCache:
     def __init__(self, arrays: dict[str, np.ndarray], meta: dict, languages: Languages):
         self.meta = meta
         self._tokens, self._document_id = arrays["tokens"], arrays["document_id"]
+        self.text_hash = arrays["text_hash"]
         self.starts, self.offsets = arrays["documents"], arrays["offsets"]
         # The run's own ids of the cache's languages; codes that no document has need not be known to the run.
         ids = [languages.id(c) if c in meta["per_language"] else -1 for c in meta["languages"]]
@@ -133,7 +137,7 @@ class DocumentCache:
         builder = _Builder(tokenizer, languages, cleaning)
         try:
             for block in _blocks(examples):
-                arrays = builder.tokenise(block)
+                arrays = builder.tokenise(block, source)
                 with array_files.room(folder):
                     sink.add(arrays)
             meta = builder.meta(source) | {"made_from": made_from or {}}
@@ -156,7 +160,9 @@ class DocumentCache:
         documents = meta["documents"]
         sizes = {"tokens": meta["tokens"], "offsets": meta["sentences"] + 1, "documents": documents + 1}
         return cls(
-            array_files.open_arrays(folder, {name: sizes.get(name, documents) for name in ARRAYS}), meta, languages
+            array_files.open_arrays(folder, {name: sizes.get(name, documents) for name in ARRAYS}, meta),
+            meta,
+            languages,
         )
 
 
@@ -185,13 +191,20 @@ class _Builder:
         self._dropped = Counter(dict.fromkeys(DROPPED, 0))
         self._counts = np.zeros((len(languages), 3), np.int64)  # documents, sentences, tokens
 
-    def tokenise(self, block: Sequence[tuple[dict, list[str]]]) -> dict[str, np.ndarray]:
-        """The cache's arrays for one block, ready to be appended to those of the blocks before."""
+    def tokenise(self, block: Sequence[tuple[dict, list[str]]], source: str) -> dict[str, np.ndarray]:
+        """The cache's arrays for one block, ready to be appended to those of the blocks before.
+
+        ValueError names the ``source`` and the document of an unknown language.
+        """
         first = not self._seen
-        self._seen += len(block)
         self._digest.update("".join(f"{e['lang']}\n{e['text']}\n\n" for e, _ in block).encode())
-        for code in {example["lang"] for example, _ in block} - self._ids.keys():
-            self._ids[code] = self._languages.id(code)
+        for number, (example, _) in enumerate(block, self._seen + 1):
+            if example["lang"] not in self._ids:
+                try:
+                    self._ids[example["lang"]] = self._languages.id(example["lang"])
+                except ValueError as error:
+                    raise ValueError(f"{source}, document {number:,} ({example['text']:.40}): {error}") from None
+        self._seen += len(block)
         _, tokens, lengths, of_document, kept = self.clean(block)
         starts = np.cumsum(lengths) - lengths
         tokens = tokens[ragged_index(starts[kept], lengths[kept])]
@@ -208,6 +221,7 @@ class _Builder:
             "documents": np.concatenate([[0], documents]) if first else documents,
             "lang": lang,
             "document_id": np.array([block[d][0]["document_id"] for d in rows.tolist()], np.int64),
+            "text_hash": np.array([hash62(block[d][0]["text"].encode()) for d in rows.tolist()], np.int64),
         }
 
     def clean(self, block: Sequence[tuple[dict, list[str]]]):

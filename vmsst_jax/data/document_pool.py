@@ -45,6 +45,7 @@ class Corpus:
       pools: one per language that has documents, in the order of the run's language table.
       caches: the caches.
       dropped: what cleaning left out, summed over the caches.
+      repeated: documents that are in no pool, as another has the same text and language.
       checksums: {where a cache's documents come from: their SHA-256}.
     """
 
@@ -58,7 +59,10 @@ class Corpus:
             )
         self.checksums = {cache.meta["source"]: cache.meta["sha256"] for cache in caches}
         self.dropped = {name: sum(c.meta["dropped"][name] for c in caches) for name in DROPPED}
+        self.repeated = 0
         self.pools = [pool for code in languages.codes if (pool := self._pool(code, languages.id(code)))]
+
+        self._without = [code for code in languages.codes if code not in {pool.code for pool in self.pools}]
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -72,9 +76,17 @@ class Corpus:
         _, sentences, tokens = (sum(column) for column in zip(*sizes, strict=True))
         if len(having) == 1 and len(_languages(having[0][1])) == 1:  # at scale one task is one language
             first, cache = having[0]
-            return Pool(code, lang, range(int(first), int(first) + len(cache)), sentences, tokens)
-        found = [first + np.flatnonzero(cache.lang == lang) for first, cache in having]
-        return Pool(code, lang, np.concatenate(found), sentences, tokens)
+            documents, hashes = range(int(first), int(first) + len(cache)), cache.text_hash
+        else:
+            found = [first + np.flatnonzero(cache.lang == lang) for first, cache in having]
+            documents = np.concatenate(found)
+            hashes = self._per_cache(documents, lambda cache, index: cache.text_hash[index])
+        if (different := len(np.unique(hashes))) == len(documents):
+            return Pool(code, lang, documents, sentences, tokens)
+        self.repeated += len(documents) - different
+        documents = np.asarray(documents)[np.sort(np.unique(hashes, return_index=True)[1])]
+        sentences = int(self.sizes(documents).sum())
+        return Pool(code, lang, documents, sentences, int(self.text_lengths(documents).sum()))
 
     def _locate(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(cache, index within it) of dense ids."""
@@ -130,17 +142,22 @@ class Corpus:
         which, index = self._locate(np.array(document))
         return self.caches[int(which)].text(int(index))
 
-    def text_length(self, document: int) -> int:
-        """How many pieces ``text`` gives."""
-        which, index = self._locate(np.array(document))
-        cache = self.caches[int(which)]
-        return int(np.diff(cache.offsets[cache.starts[[index, index + 1]]])[0])
+    def text_lengths(self, documents: np.ndarray) -> np.ndarray:
+        """How many pieces ``text`` gives of each: int64, shaped alike."""
+        return self._per_cache(
+            documents, lambda cache, i: cache.offsets[cache.starts[i + 1]] - cache.offsets[cache.starts[i]]
+        )
 
     def facts(self, pools: Sequence[Pool]) -> list[str]:
         """For a run's overview: the sizes, what cleaning left out, and which languages are not among ``pools``."""
         sentences, used = sum(p.sentences for p in self.pools), {p.code for p in pools}
         sizes = f"{len(self):,} documents of {sentences:,} sentences in {len(self.pools)} languages"
         facts = [f"{sizes} ({describe(self.dropped)})"]
+        if self.repeated:
+            facts.append(f"{self.repeated:,} documents have the text of another of their language and are not drawn")
+        if without := self._without:
+            more = f" and {len(without) - 10} more" if len(without) > 10 else ""
+            facts.append(f"no document in {', '.join(without[:10])}{more}")
         if small := [f"{p.code} ({len(p):,} documents)" for p in self.pools if p.code not in used]:
             facts.append(f"not drawn, since they are too small for a batch: {', '.join(small)}")
         return facts

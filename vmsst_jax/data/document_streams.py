@@ -110,8 +110,9 @@ class PairStream(_PoolStream):
             raise ValueError(
                 f"a micro-batch of {groups} group(s) x {pairs} pairs, each pair from a document of its own and each "
                 f"group in one language, needs more documents than there are: they make up {room} such group(s). "
-                f"Largest: {', '.join(f'{p.code} {len(p):,}' for p in largest)}. Lower the groups or the pairs of a "
-                "group (and accumulate more micro-batches instead), or give more documents"
+                f"Largest: {', '.join(f'{p.code} {len(p):,}' for p in largest)}. Lower Documents.groups or "
+                "Documents.pairs (and raise Stream.accumulate instead), or give more documents; in text files a blank "
+                "line stands between two"
             )
         super().__init__(corpus, pools, exponent, seed)
         self.groups, self.pairs_per_group, self.accumulate = groups, pairs, accumulate
@@ -261,7 +262,7 @@ class BlockStream(_PoolStream):
         parts, wanted, begins = [], self._frame.room, self._document(k, epoch, index)
         while wanted:
             document = self._document(k, epoch, index)
-            size = self.corpus.text_length(document) + len(self._end)
+            size = int(self.corpus.text_lengths(np.array(document))) + len(self._end)
             taken = min(wanted, size - used)
             if read:
                 parts.append(np.concatenate([self.corpus.text(document), self._end])[used : used + taken])

@@ -264,7 +264,12 @@ def _passages(value: dict, key: str) -> tuple[Passage, ...]:
 def _table(file: LineFile, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """(line, fields) of a tab-separated file with these columns; CorpusError for any other line."""
     for number, raw in enumerate(file.lines(), 1):
-        fields = raw.decode("utf-8", "replace").split("\t")
+        try:
+            fields = raw.decode().split("\t")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{file}, line {number}: not valid UTF-8 ({error.reason} at byte {error.start + 1}); convert the file"
+            ) from None
         if len(fields) != len(names) or not fields[names.index("article")].isdecimal():
             raise CorpusError(
                 f"{file}, line {number}: found {len(fields)} columns ({raw[:60]!r}); wanted {len(names)} between tabs, "

@@ -111,7 +111,10 @@ def provider(name: str, split: str, modules: Sequence[str] = ()):
         )
     found = seqio.get_mixture_or_task(name)
     if split not in found.splits:
-        raise ValueError(f"{name} has no split {split!r}; it has {', '.join(sorted(found.splits))}.")
+        raise ValueError(
+            f"{name} has no split {split!r}; it has {', '.join(sorted(found.splits))}. Register it with held_out=0.05 "
+            "or files of its own for that split, or leave out what reads it: train.evaluators = [], train.reports = []"
+        )
     return tf, found
 
 

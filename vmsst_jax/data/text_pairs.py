@@ -11,6 +11,7 @@ import glob
 import gzip
 import hashlib
 import io
+import logging
 import math
 import os
 import re
@@ -18,15 +19,18 @@ import shutil
 import unicodedata
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from vmsst_jax import disk
 
+_LOG = logging.getLogger(__name__)
 TRAIN = "train"
 VALIDATION = "validation"
 # Text compresses 3 to 10 times and a line is a sentence or a document: beyond these a file was made to fill a memory.
 MOST_UNPACKED = 200  # times the packed size
 LONGEST_LINE = 2**24  # bytes
+HASHED = 2**26  # bytes that are hashed of a file to tell whether it has changed
 _BOM = b"\xef\xbb\xbf"
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
@@ -146,9 +150,9 @@ class PairFile:
         return self.source.size() + (self.target.size() if self.target else 0)
 
     def outline(self) -> dict:
-        """Names without folders, columns and bytes: what changes with a corpus, and not where it is moved."""
+        """What changes with a corpus, and not where it is moved: the files' outlines, the columns."""
         parts = [part for part in (self.source, self.target) if part]
-        return {"names": [os.path.basename(str(part)) for part in parts], "columns": self.columns, "bytes": self.size()}
+        return {"files": [(part.member, *outline(part.path)) for part in parts], "columns": self.columns}
 
     def pairs(self) -> Iterator[tuple[bytes, bytes, str]]:
         """Yields (source, target, problem) per line, in order; `problem` is "" for a good line.
@@ -240,9 +244,35 @@ def expand(patterns: str | os.PathLike | Sequence[str | os.PathLike]) -> list[st
     return found
 
 
-def file_sizes(paths: Sequence[str | os.PathLike]) -> list[tuple[str, int]]:
-    """(name without its folder, bytes) of files: what changes with a corpus, and not where it is moved."""
-    return [(os.path.basename(path), os.path.getsize(path)) for path in paths]
+def outline(path: str | os.PathLike) -> tuple[str, int, str]:
+    """(name without its folder, bytes, a hash) of a file: what changes with a corpus, and not where it is moved.
+
+    The hash is of the whole content up to HASHED bytes, of parts all over it beyond.
+    """
+    size, digest = os.path.getsize(path), hashlib.sha256()
+    with open(path, "rb") as file:
+        if size <= HASHED:
+            digest.update(file.read())
+        else:
+            for start in range(0, size, max(size // 64, 1)):
+                file.seek(start)
+                digest.update(file.read(HASHED // 64))
+    return os.path.basename(path), size, digest.hexdigest()[:16]
+
+
+def outlines(paths: Sequence[str | os.PathLike]) -> list[tuple[str, int, str]]:
+    """``outline`` of each."""
+    return [outline(path) for path in paths]
+
+
+def distinct(paths: Sequence[str]) -> list[str]:
+    """The paths without further ones of the same file, of which a warning tells."""
+    first = {os.path.realpath(path): path for path in reversed(paths)}
+    if len(first) < len(paths):
+        named = Counter(os.path.realpath(path) for path in paths)
+        again = [first[real] for real, times in named.items() if times > 1]
+        _LOG.warning("named more than once, and read once: %s", ", ".join(again))
+    return list(reversed(first.values()))
 
 
 def opus_members(path: str, codes: tuple[str, str]) -> PairFile:

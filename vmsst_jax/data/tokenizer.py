@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+_LOG = logging.getLogger(__name__)
+LONGEST = 4192  # bytes; a vocabulary is not learnt from longer sentences
 # SentencePiece adds up its expected counts thread by thread, so another number of threads gives another vocabulary.
 TRAINING_THREADS = 8
 # Below this many sentences per thread, starting the thread costs more than it saves.
@@ -147,6 +150,7 @@ def train_model(
       ValueError: the texts are empty, or cannot yield that many (or that few) pieces.
     """
     model = io.BytesIO()
+    _LOG.warning("training a vocabulary of %s pieces", f"{vocab_size:,}")
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=iter(texts),
@@ -154,6 +158,7 @@ def train_model(
             model_type="unigram",
             vocab_size=vocab_size - without,
             num_threads=TRAINING_THREADS,
+            max_sentence_length=LONGEST,
             minloglevel=2,  # errors come back as exceptions; the progress log is not for our users
             **ids,
             **options,
@@ -165,7 +170,10 @@ def train_model(
 
 def _training_error(message: str, vocab_size: int, trainers: Sequence[str], without: int) -> str:
     if "sentences_.empty()" in message:
-        return "cannot train a vocabulary: no text was given (every sentence is empty). Check the corpus."
+        return (
+            "cannot train a vocabulary: no text was given; every sentence is empty, or longer than "
+            f"{LONGEST:,} bytes, as a file without line breaks is. Check the corpus."
+        )
     if most := re.search(r"too high .* <= (\d+)", message):
         most, settings = int(most[1]) + without, ", ".join(f"{name}.vocab_size" for name in trainers)
         return (

@@ -27,7 +27,8 @@ def masked_lm(
     Args:
       batch: {"tokens": int32 [B, L], ...}; with ``positions`` int32 [B, L] where they start anew within a row; with
         ``languages`` int32 [B, L], or ``lang`` int32 [B], for models with language embeddings.
-      mask_id, special_ids, rate: see ``masking.mask_tokens``.
+      mask_id, special_ids, rate: see ``masking.mask_tokens``; a negative ``mask_id`` counts from the model's last row,
+        -1 being the mask of vocabularies that end with it, as XLM-R's and ours do.
       vocab_size: random replacements are drawn below it; None takes the model's rows.
       chunk_bytes: how much one chunk's float32 logits may take on one device.
     Returns:
@@ -35,6 +36,7 @@ def masked_lm(
     """
     tokens = batch["tokens"]
     vocab_size = model.vocab_size if vocab_size is None else vocab_size
+    mask_id = mask_id if mask_id >= 0 else model.vocab_size + mask_id
     inputs, positions, ids, weights = mask_tokens(
         key, tokens, mask_id=mask_id, vocab_size=vocab_size, special_ids=special_ids, rate=rate
     )
@@ -71,7 +73,7 @@ def _check(module, options) -> None:
             "the objective masked_lm needs a masked language model head, and the model's encoder has none: set "
             "BertConfig.mlm_head to 'dense' (a T5 backbone can't have one)"
         )
-    if options["mask_id"] >= module.vocab_size:
+    if not -module.vocab_size <= options["mask_id"] < module.vocab_size:
         raise ValueError(
             f"masked_lm.mask_id is {options['mask_id']}, and the model has {module.vocab_size} rows: give the "
             "vocabulary's mask piece, or BertConfig.vocab_size a row for it"

@@ -189,7 +189,7 @@ class Meter:
     def _report(self, step: int, stream: str, values: dict, waited: float, truncated: int) -> None:
         if truncated and not self._cut_reported:
             self._cut_reported = True
-            self._log.say(f"{truncated:,} sentences so far have more tokens than max_length and are cut")
+            self._log.say(f"{truncated:,} sentences so far have more tokens than their stream's max_length and are cut")
         now, window = time.monotonic(), self._window
         seconds = max(now - self._since, 1e-9)
         speed = {

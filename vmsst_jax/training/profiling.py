@@ -18,7 +18,7 @@ import numpy as np
 from vmsst_jax import sharding
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.training import cost, state
-from vmsst_jax.training.step import jitted_step, loss_function, train_step
+from vmsst_jax.training.step import check_objectives, jitted_step, loss_function, train_step
 
 INDEX_ARRAYS = ("slot", "row", "text_id", "document_id")
 LANGUAGE_ARRAYS = ("lang", "languages", "source_lang", "target_lang")
@@ -41,6 +41,7 @@ def profile(recipe: dict, devices: Sequence, *, steps: int = 0, trace: str | Non
     """
     mesh = recipe["mesh"](devices=devices)
     module = recipe["model"](len(Languages(recipe["languages"])))
+    check_objectives(recipe["streams"], module, mesh)
     target = state.abstract_state(module, recipe["optimizer"], mesh)
     counts = {
         "parameters": cost.shard_bytes(target.params),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import pathlib
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vmsst_jax import checks, company, models, objectives, runtime, sharding
+from vmsst_jax import checks, company, models, runtime, sharding
 from vmsst_jax.data import tokenizers
 from vmsst_jax.data.batching import Share
 from vmsst_jax.data.languages import Languages
@@ -31,7 +30,7 @@ from vmsst_jax.training.leaving import how_to_try, write_reports
 from vmsst_jax.training.logging import Log, SilentLog
 from vmsst_jax.training.same_config import FREE_BINDINGS
 from vmsst_jax.training.same_config import PLACES as PLACES  # part of this module's names
-from vmsst_jax.training.step import compiled_step, train_step
+from vmsst_jax.training.step import check_objectives, compiled_step, train_step
 from vmsst_jax.training.watchdog import Watch, Watchdog
 
 
@@ -189,7 +188,6 @@ def train(
     log.say(overview.text(context, target, streams, opened, rhythm, start))
     if start >= rhythm.steps > 0:
         log.say(f"step {start:,} is trained already and TRAIN_STEPS is {rhythm.steps:,}: nothing to train")
-    feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
     for evaluator in evaluators:
         evaluator.prepare(context)
     text = {stream.name: data.checksums() for stream, data in zip(streams, opened, strict=True)}
@@ -197,6 +195,8 @@ def train(
     dog = Watchdog(watch, "vmsst_jax.train")
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog}
     fixed = host_record(context, text, config_text)
+    # Last, as their threads have to be closed whatever fails from here on.
+    feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
     drive(context, current, feeds, checkpoints, log, saving, evaluators, reports, fixed, settings)
 
 
@@ -255,10 +255,7 @@ def check_settings(model_dir, streams, schedule, seed, max_length, saving: Savin
 def check_streams(streams: Sequence[Stream], module, table: Languages, mesh) -> None:
     """ValueError where a stream's objective, data and accumulation don't go together, or with the model."""
     shards = sharding.batch_shards(mesh)
-    for stream in streams:
-        objectives.check_model(stream.objective, module)
-        shapes = functools.partial(stream.data.shapes, shards, stream.accumulate)
-        objectives.check_batch(stream.objective, module, shapes, sharding.slot_shards(mesh))
+    check_objectives(streams, module, mesh)
     for stream in streams:  # what looks into the corpora comes last
         stream.data.check(table, shards, stream.accumulate)
 

@@ -18,13 +18,14 @@ PLACES = (
     *(f"{text}.cache" for text in ("ParallelText", "Documents", "MaskedText", "TlmText")),
     *(f"{text}.cache" for text in ("NoisyText", "RoundTripText", "TranslationText")),
 )
-# Bindings that a resumed run may change: they don't alter what a given step computes.
+# Bindings that a resumed run may change: but for the schedule's end they don't alter what a given step computes.
 FREE_BINDINGS = (
     *("Rhythm.steps", "Rhythm.log_every", "Rhythm.evaluate_every", "Rhythm.save_every"),
     *("Saving.keep_last", "Saving.keep_every", "Saving.best_metric", "Saving.best_mode"),
     *("make_mesh.data", "make_mesh.fsdp", "make_mesh.model", "train.mesh", "train.evaluators", "train.reports"),
     *("Watch.factor", "Watch.least", "Watch.first", "Watch.patience", "train.watch"),
     *("OutputOptions.chunk_bytes", "model.encoder_chunk", "dual_encoder_model.encoder_chunk"),
+    "warmup_linear.total",  # a run that is given more steps stretches what is left of its schedule
     *PLACES,
 )
 LAYOUT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -55,7 +55,10 @@ def warmup_linear(peak: float, warmup: int, total: int) -> Schedule:
     if total == 0:
         return constant(0.0)
     if not warmup < total:
-        raise ValueError(f"warmup_linear needs 0 <= warmup < total, but got warmup {warmup} and total {total}.")
+        raise ValueError(
+            f"warmup_linear.warmup is {warmup} and warmup_linear.total {total}, as a rule TRAIN_STEPS; wanted a "
+            "warm-up that ends before the last step: set one of them"
+        )
 
     def schedule(step):
         step = jnp.asarray(step, jnp.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -41,6 +43,18 @@ def check_accumulation(objective, accumulate: int):
             "batch, and micro-batches would shrink the pool and change the loss. Set it to 1, and use more "
             "devices, remat or a smaller batch if memory is short"
         )
+
+
+def check_objectives(streams, module, mesh) -> None:
+    """ValueError where a stream's objective doesn't go with the model, or with its batches on this mesh.
+
+    Looks at no data. ``streams`` are ``training.run.Stream``.
+    """
+    shards = sharding.batch_shards(mesh)
+    for stream in streams:
+        objectives.check_model(stream.objective, module)
+        shapes = functools.partial(stream.data.shapes, shards, stream.accumulate)
+        objectives.check_batch(stream.objective, module, shapes, sharding.slot_shards(mesh))
 
 
 def train_step(module, objective, optimizer, stream: int = 0, accumulate: int = 1):
