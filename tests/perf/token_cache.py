@@ -43,7 +43,7 @@ def seqio_batches(folder, vocabulary, pairs: int, length: int, number: int):
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--pairs", type=int, default=256)
-    flags.add_argument("--batches", type=int, default=20)
+    flags.add_argument("--batches", type=int, default=200)
     flags.add_argument("--repetitions", type=int, default=5)
     a = flags.parse_args()
 

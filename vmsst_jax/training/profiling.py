@@ -7,6 +7,7 @@ question the steps are compiled for them all the same: for TPUs through their ow
 from __future__ import annotations
 
 import contextlib
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ class _Job:
             begin = time.perf_counter()
             lowered = jitted_step(self.step, self.target, self.mesh).lower(self.target, batch)
             traced = time.perf_counter()
-            compiled = lowered.compile()
+            compiled = self._compile(lowered)
             ready = time.perf_counter()
             executed = cost.matmul_flops(self.step, self.target, batch)
             forward, written = self._forward_flops()
@@ -112,6 +113,19 @@ class _Job:
             found |= {"examples_per_second": facts["examples"] / found["seconds"], "flops_per_second": rate}
             facts["measured"] = found | {"utilization": rate / found["matmul_flops_per_second"]}
         return facts
+
+    def _compile(self, lowered):
+        try:
+            return lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            found = re.search(r"Ran out of memory.*", str(error)) or re.search(r".*RESOURCE_EXHAUSTED.*", str(error))
+            raise ValueError(
+                f"the stream {self.stream.name} does not fit: {found[0]} Spread it over more devices "
+                "(make_mesh.fsdp), keep less for the backward pass (T5Config.remat, model.encoder_chunk), or take "
+                "smaller micro-batches (Stream.accumulate)"
+            ) from None
 
     def _map_shapes(self, function: Callable):
         """The batch with ``function(name, shape)`` in place of every array."""
