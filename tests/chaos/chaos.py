@@ -18,6 +18,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -279,6 +280,7 @@ def weather(storm: Storm, names: list[str]) -> None:
             storm.check()
         except Broken as error:
             broken.append(f"fault {number}, {name}: {error}")
+            print(broken[-1], file=sys.stderr, flush=True)
             what, outcome, seconds = name, "BROKEN, see below", 0.0
         finally:
             run.kill()
