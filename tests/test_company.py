@@ -157,3 +157,15 @@ def test_nobody_to_join():
     assert "waits for process 0" in said[0]
     with socket.create_server(("", 0)) as taken, pytest.raises(ValueError, match="can't listen on port .* in use"):
         company.join(Place(2, 0, "localhost", taken.getsockname()[1], "a test"), "test", 1)
+
+
+def test_an_abort_waits_for_the_own_way_out():
+    """JAX aborts from a thread of its own, without Python's lock."""
+    code = (
+        "import ctypes, os, threading\n"
+        "from vmsst_jax import company\n"
+        "company._wait_before_abort()\n"
+        "threading.Timer(0.5, os._exit, [75]).start()\n"
+        "ctypes.CDLL(None).abort()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 75

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -254,6 +256,7 @@ def _start_jax(place: Place, lost_after: float) -> None:
 
     if place.index:
         logging.getLogger("vmsst_jax").setLevel(logging.ERROR)  # process 0 says what all would
+    _wait_before_abort()
     # This module does what that service is for, SIGINT included.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -265,6 +268,18 @@ def _start_jax(place: Place, lost_after: float) -> None:
         cluster_detection_method="deactivate",
         heartbeat_timeout_seconds=int(max(100, 5 * lost_after)),  # it ends processes too, without saying why
     )
+
+
+def _wait_before_abort() -> None:
+    """Has an abort of this process wait some seconds, in C and in the thread that aborts.
+
+    JAX aborts a process as soon as process 0 is gone, from a thread of its own and with no word of who it was. In these
+    seconds `Company._listen` ends the process in its own way; where it has no reason to, the abort goes on.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    # A handler is called with the signal's number, so this one sleeps for 6 seconds.
+    libc.signal(signal.SIGABRT, ctypes.cast(libc.sleep, ctypes.c_void_p))
 
 
 def hard_exit(code: int, message: str = "") -> None:

@@ -281,6 +281,8 @@ def weather(storm: Storm, names: list[str]) -> None:
         except Broken as error:
             broken.append(f"fault {number}, {name}: {error}")
             print(broken[-1], file=sys.stderr, flush=True)
+            for log in run.logs:  # the next start writes over them
+                shutil.copy(log, storm.workplace.parent / f"fault-{number}.{log.name}")
             what, outcome, seconds = name, "BROKEN, see below", 0.0
         finally:
             run.kill()
@@ -295,7 +297,7 @@ def main() -> None:
     flags.add_argument("--processes", type=int, default=2)
     flags.add_argument("--seed", type=int, default=random.randrange(10**6))
     flags.add_argument("--folder", help="where to work; a temporary one without it")
-    flags.add_argument("--only", help="these faults, once each, between commas")
+    flags.add_argument("--only", help="these faults between commas, in some order")
     arguments = flags.parse_args()
     folder = pathlib.Path(arguments.folder or tempfile.mkdtemp(prefix="chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
