@@ -110,6 +110,24 @@ def test_state_may_be_donated_and_host_changed_while_it_is_saved(tmp_path):
     assert host["list"] == [1]
 
 
+def test_a_save_begins_when_the_state_is_computed(tmp_path, monkeypatch):
+    """Orbax's collectives on one process must not overtake those of a step that another is still in."""
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.cos(y @ y), x))
+    with Checkpoints(tmp_path) as checkpoints:
+        state = make_state(1)
+        late = slow(jnp.ones((256, 256)))
+        state = state.replace(params={**state.params, "late": late})
+        assert not late.is_ready()  # so that what follows means something
+        save = checkpoints._manager.save
+
+        def check(*args, **kwargs):
+            assert all(leaf.is_ready() for leaf in jax.tree.leaves(state))
+            return save(*args, **kwargs)
+
+        monkeypatch.setattr(checkpoints._manager, "save", check)
+        checkpoints.save(1, state, HOST)
+
+
 def test_restores_on_other_device_counts(tmp_path):
     state = make_state(2, mesh_of(8, model=2))
     with Checkpoints(tmp_path) as checkpoints:

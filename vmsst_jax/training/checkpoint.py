@@ -163,6 +163,8 @@ class Checkpoints:
             "scores": ocp.args.JsonSave(scores),
         }
         self._saving, self._again = step, math.inf
+        # Orbax has collectives of its own, which on one process may not overtake those of a step under way.
+        jax.block_until_ready(state)
         try:
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
         except Exception as error:
