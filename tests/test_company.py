@@ -159,6 +159,13 @@ def test_nobody_to_join():
         company.join(Place(2, 0, "localhost", taken.getsockname()[1], "a test"), "test", 1)
 
 
+def test_the_port_that_jax_takes_must_be_free():
+    port = free_port()
+    company._check_free(port)
+    with socket.create_server(("", port)), pytest.raises(ValueError, match=rf"can't listen on port {port} .*in use"):
+        company._check_free(port)
+
+
 def test_an_abort_waits_for_the_own_way_out():
     """JAX aborts from a thread of its own, without Python's lock."""
     code = (

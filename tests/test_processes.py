@@ -60,6 +60,9 @@ def test_where_a_process_stands(environ, flags, place):
         ({}, dict(coordinator="a:1", count=2, index=2), "process 2 of 2; wanted one from 0 to 1"),
         ({}, dict(coordinator="a:http", count=2, index=0), "'a:http' as process 0's address; wanted HOST:PORT"),
         ({}, dict(coordinator="a:65535", count=2, index=0), "a port below 65535"),
+        ({}, dict(coordinator="a:1:2", count=2, index=0), "'a:1:2' as process 0's address; wanted HOST:PORT"),
+        ({}, dict(coordinator="a:1", count=0, index=0), "the command line says that there are 0 processes"),
+        ({**SLURM, "SLURM_JOB_ID": "abc"}, {}, "Slurm gives 'abc' as the SLURM_JOB_ID; wanted a whole number"),
     ],
 )
 def test_what_does_not_say_enough(environ, flags, message):

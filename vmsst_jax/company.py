@@ -257,6 +257,8 @@ def _start_jax(place: Place, lost_after: float) -> None:
     if place.index:
         logging.getLogger("vmsst_jax").setLevel(logging.ERROR)  # process 0 says what all would
     _wait_before_abort()
+    if place.index == 0:
+        _check_free(place.port + 1)
     # This module does what that service is for, SIGINT included.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -268,6 +270,19 @@ def _start_jax(place: Place, lost_after: float) -> None:
         cluster_detection_method="deactivate",
         heartbeat_timeout_seconds=int(max(100, 5 * lost_after)),  # it ends processes too, without saying why
     )
+
+
+def _check_free(port: int) -> None:
+    """ValueError where another program listens on a port that JAX is about to listen on."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+        except OSError as error:
+            raise ValueError(
+                f"process 0 can't listen on port {port} ({error.strerror}), which JAX takes beside the one before it: "
+                "give an address with another port"
+            ) from None
 
 
 def _wait_before_abort() -> None:

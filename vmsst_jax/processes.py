@@ -66,6 +66,8 @@ def find(
             "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID, to every process"
         )
     count, index = _whole(source, "number of processes", count), _whole(source, "process number", index)
+    if count < 1:
+        raise ValueError(f"{source} says that there are {count} processes; wanted 1 or more")
     if not 0 <= index < count:
         raise ValueError(f"{source} says that this is process {index} of {count}; wanted one from 0 to {count - 1}")
     if count == 1:
@@ -90,7 +92,7 @@ def _slurm(environ):
         return None
     nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
     # Jobs that share a machine get ports of their own.
-    port = 20000 + 2 * (int(environ.get("SLURM_JOB_ID", "0")) % 5000)
+    port = 20000 + 2 * (_whole("Slurm", "SLURM_JOB_ID", environ.get("SLURM_JOB_ID", "0")) % 5000)
     return "Slurm", count, environ["SLURM_PROCID"], _address(environ, first_node(nodes), port)
 
 
@@ -170,7 +172,8 @@ def _split(address: str, source: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, str(PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65535:
+    misread = ":" in host and not (host.count(":") > 1 or host.startswith("["))  # HOST:PORT:PORT, no IPv6 address
+    if not host or misread or not port.isdecimal() or not 0 < int(port) < 65535:
         raise ValueError(
             f"{source} gives {address!r} as process 0's address; wanted HOST:PORT with a port below 65535, as in "
             f"10.0.0.1:{PORT}"

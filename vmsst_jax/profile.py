@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pathlib
 from collections.abc import Sequence
 
 from vmsst_jax import command
@@ -35,6 +37,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments, rest = flags.parse_known_args(argv)
     if arguments.trace and (arguments.devices or arguments.topology or not arguments.steps):
         flags.error("--trace needs steps on real devices: leave --devices and --topology away, and --steps above 0")
+    if arguments.trace and pathlib.Path(arguments.trace).is_file():
+        flags.error(f"--trace {arguments.trace} is a file; wanted a folder")
+    if arguments.memory is not None and not 0 < arguments.memory < math.inf:
+        flags.error(f"--memory is {arguments.memory}; wanted a device's GB, above 0")
+    if arguments.output and not pathlib.Path(arguments.output).absolute().parent.is_dir():
+        flags.error(f"--output {arguments.output}: there is no such folder; make it first")
 
     from vmsst_jax import company, processes, runtime
 

@@ -1,8 +1,12 @@
 """The comparison of configurations, on text that gin itself writes."""
 
+import json
+import types
+
 import pytest
 
-from vmsst_jax.training.same_config import bindings, check_same_config
+from vmsst_jax import company
+from vmsst_jax.training.same_config import bindings, check_processes, check_same_config
 
 SAVED = """
 import some.module
@@ -87,3 +91,17 @@ def test_gin_at_any_line_length():
     check_same_config(narrow, wide)
     with pytest.raises(ValueError, match="text"):
         check_same_config(narrow, wide.replace("words", "lords", 1))
+
+
+def test_processes_that_were_not_started_alike(monkeypatch):
+    """Where things lie may differ, what is computed may not."""
+    check_processes(SAVED, {"jax": "1"})  # alone
+    given = json.dumps([SAVED + '\ntrain.model_dir = "a"', {"jax": "1"}])
+    monkeypatch.setattr(company, "here", lambda: types.SimpleNamespace(count=2, index=1, shared=lambda make: given))
+    check_processes(SAVED + '\ntrain.model_dir = "b"', {"jax": "1"})
+    message = (
+        "process 1 and process 0 of 2 were not started alike: fit.rate is .*2.* here and .*0.001.* there; "
+        "jax is 2 here and 1 there. Give all of them"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_processes(SAVED.replace("fit.rate = 1e-3", "fit.rate = 2.0"), {"jax": "2"})

@@ -1,6 +1,7 @@
 """Folders of flat arrays: one ``.npy`` file each and a ``meta.json``, written as they grow, read memory-mapped."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -86,7 +87,15 @@ class FolderSink:
         meta = {**meta, "crc32": self._crc32}
         (self._partial / "meta.json").write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", "utf-8")
         os.chmod(self._partial, 0o755)  # mkdtemp's folders are private; a cache is to be shared like any other folder
-        self._partial.rename(self._folder)
+        try:
+            self._partial.rename(self._folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise FileExistsError(
+                f"another run has made {self._folder} meanwhile: the same command reads it, if its tokenizer is the "
+                "same; else name another folder"
+            ) from None
 
     def discard(self) -> None:
         """Removes what was written."""
@@ -121,10 +130,15 @@ def open_arrays(folder: Path, sizes: dict[str, int], meta: dict) -> dict[str, np
         try:
             # A plain view of the map: np.memmap's own indexing is several times slower.
             arrays[name] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} is missing or damaged ({error}): build the cache anew.") from None
+        except (OSError, ValueError, EOFError) as error:
+            raise ValueError(
+                f"{path} is missing or damaged ({error}): remove the folder {folder} and build the cache anew."
+            ) from None
         if arrays[name].shape != (size,):
-            raise ValueError(f"{path} has shape {arrays[name].shape}, meta.json says ({size},): build it anew.")
+            raise ValueError(
+                f"{path} has shape {arrays[name].shape}, meta.json says ({size},): remove the "
+                f"folder {folder} and build the cache anew."
+            )
         if arrays[name].nbytes <= CHECKED and zlib.crc32(arrays[name]) != meta["crc32"].get(name):
             raise ValueError(
                 f"{path} is damaged (its CRC-32 is not that of meta.json): remove the folder {folder} and build the "

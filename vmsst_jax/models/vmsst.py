@@ -109,8 +109,9 @@ def in_chunks(module, encode, most: int | None, *rows):
         return encode(module, *rows)
     if count // parts % shards:
         raise ValueError(
-            f"model.encoder_chunk is {most}, and {count} sentences in {parts} parts do not divide over {shards} batch "
-            "shards; take a larger one, with a batch size that it divides"
+            f"model.encoder_chunk lets {most} rows at a time through an encoder (of a sentence from each group), and "
+            f"parts of {count // parts} of the {count} rows do not divide over {shards} batch shards; take a larger "
+            "one that divides the batch, or a batch with more divisors"
         )
     rows = tuple(x.reshape(count // parts, parts, *x.shape[1:]).swapaxes(0, 1) for x in rows)
     scan = nn.scan(

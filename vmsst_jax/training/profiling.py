@@ -40,6 +40,8 @@ def profile(recipe: dict, devices: Sequence, *, steps: int = 0, trace: str | Non
     Raises:
       ValueError: the mesh does not fit the devices, or a batch the mesh.
     """
+    if not recipe["streams"]:
+        raise ValueError("train.streams is empty; wanted at least one @Stream()")
     mesh = recipe["mesh"](devices=devices)
     module = recipe["model"](len(Languages(recipe["languages"])))
     check_objectives(recipe["streams"], module, mesh)

@@ -28,7 +28,7 @@ from vmsst_jax.training import checkpoint, loop, overview, state, warm_start
 from vmsst_jax.training.context import RunContext
 from vmsst_jax.training.leaving import how_to_try, write_reports
 from vmsst_jax.training.logging import Log, SilentLog
-from vmsst_jax.training.same_config import FREE_BINDINGS
+from vmsst_jax.training.same_config import FREE_BINDINGS, check_processes
 from vmsst_jax.training.same_config import PLACES as PLACES  # part of this module's names
 from vmsst_jax.training.step import check_objectives, compiled_step, train_step
 from vmsst_jax.training.watchdog import Watch, Watchdog
@@ -164,6 +164,7 @@ def train(
     check_settings(model_dir, streams, schedule, seed, max_length, saving, rhythm, evaluators)
     if init_required and not init_checkpoint:
         raise ValueError(f"this recipe starts from a checkpoint and INIT_CHECKPOINT is not set: {init_required}")
+    check_processes(config_text, checkpoint.versions())
     mesh, folder = mesh(), pathlib.Path(model_dir)
     checkpoints, saved = open_checkpoints(folder, saving, config_text)
     table = Languages(saved["languages"] if saved else languages)

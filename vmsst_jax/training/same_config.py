@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
 
+from vmsst_jax import company
 from vmsst_jax.training.checkpoint_files import CheckpointError
 
 # Where things lie: the same run on another machine has others. What lies there is compared by its checksums.
@@ -39,17 +41,46 @@ def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = 
       current_gin: the same of this run.
       ignore: names of bindings that may differ, in any scope.
     """
-    saved, current = expanded(bindings(saved_gin)), expanded(bindings(current_gin))
     differing = [
-        f"  {name}: {saved.get(name, 'not set')} in the checkpoint, {current.get(name, 'not set')} in this run"
-        for name in sorted({*saved, *current})
-        if saved.get(name) != current.get(name) and not {name, name.rpartition("/")[2]} & {*ignore}
+        f"  {name}: {saved} in the checkpoint, {current} in this run"
+        for name, saved, current in differences(saved_gin, current_gin, ignore)
     ]
     if differing:
         raise CheckpointError(
             "The model directory holds a checkpoint of another configuration. These bindings differ:\n"
             + "\n".join(differing)
             + "\nTo go on with that run, give the values of the checkpoint; for a new run, give another MODEL_DIR."
+        )
+
+
+def differences(saved_gin: str, current_gin: str, ignore: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+    """(name, value in the first, value in the second) of the bindings in which two configurations differ."""
+    saved, current = expanded(bindings(saved_gin)), expanded(bindings(current_gin))
+    return [
+        (name, saved.get(name, "not set"), current.get(name, "not set"))
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name) and not {name, name.rpartition("/")[2]} & {*ignore}
+    ]
+
+
+def check_processes(config_text: str, versions: dict[str, str]) -> None:
+    """ValueError where this process was started with another recipe, or has other packages, than process 0 of several.
+
+    Args:
+      config_text: the operative configuration; where things lie may differ from machine to machine.
+      versions: {package: version}.
+    """
+    here = company.here()
+    given = json.loads(here.shared(lambda: json.dumps([config_text, versions])))
+    found = differences(given[0], config_text, PLACES)
+    found += [
+        (name, given[1].get(name), version) for name, version in versions.items() if given[1].get(name) != version
+    ]
+    if found:
+        listed = "; ".join(f"{name} is {own} here and {theirs} there" for name, theirs, own in found)
+        raise ValueError(
+            f"process {here.index} and process 0 of {here.count} were not started alike: {listed}. Give all of them "
+            "the same recipe, bindings and packages"
         )
 
 
