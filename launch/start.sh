@@ -7,8 +7,10 @@
 #   PORT       of process 0 for LOCAL (default 8476; the next one is used too)
 #   RESTARTS   how often to start again, at most (default 100)
 #   GRACE      seconds that the others have after one process has failed (default 120), before they are killed
+#   STOPPED    the exit code after SIGTERM or SIGINT, which save first (default 0); 75 for a scheduler that would otherwise
+#              take a preempted job for a finished one
 #   PYTHON     an interpreter that has vmsst_jax; default: the one in .venv, else python3
-# Exit codes: 0 done, or saved after SIGTERM or SIGINT; 2 a mistake that starting again doesn't mend; else the last failure.
+# Exit codes: 0 done, or saved after SIGTERM or SIGINT (or STOPPED); 2 a mistake that starting again doesn't mend; else the last failure.
 set -uo pipefail
 
 if [ $# -eq 0 ]; then
@@ -103,6 +105,7 @@ while :; do
   start "$@"
   finish
   code=$?
+  ((code == 0)) && [ -n "$stopping" ] && exit "${STOPPED:-0}"
   if ((code == 0 || code == 2)) || [ -n "$stopping" ]; then
     exit "$code"
   fi

@@ -5,7 +5,9 @@
 #     launch/tpu_pod.sh vmsst_24l.gin --gin.MODEL_DIR='"/mnt/shared/runs/vmsst_24l"' ...
 # Fill in: these variables (REPOSITORY: what `git clone` takes), and GCLOUD_FLAGS for the project, a network, --spot or
 # --reserved, as in GCLOUD_FLAGS='--project=P --spot'. MODEL_DIR and the data are on storage that all hosts see: a mounted
-# Filestore, or a bucket mounted by gcsfuse, in SETUP, a command that every host runs first.
+# Filestore, or a bucket mounted by gcsfuse, in SETUP, a command that every host runs first. It also has to bring Python 3.11 to 3.13 with
+# venv where VERSION has an older one, and HOST_PYTHON names it (default python3.11). The recipe's own files, such as
+# INIT_CHECKPOINT and VOCABULARY_FILE, lie on that storage too.
 # On a host of the slice itself, launch/start.sh does the same for this one host; all of them must run it.
 set -uo pipefail
 
@@ -50,12 +52,13 @@ everywhere() { # a command on all hosts at once: on one alone, JAX would wait fo
 
 printf -v arguments '%q ' "$@"
 setup="${SETUP:-true} && { [ -d vmsst_jax ] || git clone --quiet $REPOSITORY vmsst_jax; } && cd vmsst_jax && \
-{ [ -x .venv/bin/python ] || python3 -m venv .venv; } && .venv/bin/pip install --quiet -e '.[tpu]'"
+git pull --quiet --ff-only && { [ -x .venv/bin/python ] || ${HOST_PYTHON:-python3.11} -m venv .venv; } && \
+.venv/bin/pip install --quiet -e '.[tpu]'"
 
 while :; do
   slice || exit 1
   # A start script of an earlier try may still run where only this machine's connection broke.
-  everywhere "$setup && { pkill -TERM -f '[l]aunch/start.sh' && sleep 120; PLATFORM=tpu launch/start.sh $arguments; }"
+  everywhere "$setup && { pkill -TERM -f '[l]aunch/start.sh' && sleep 120; PLATFORM=tpu STOPPED=75 launch/start.sh $arguments; }"
   code=$?
   case $code in
     0) echo "$0: done; the slice still costs: ${tpus[*]} queued-resources delete $NAME ${common[*]} --force" >&2 ;&

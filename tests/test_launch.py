@@ -69,14 +69,15 @@ def test_several_processes_know_each_other_and_a_stuck_one_is_killed(folder):
     ]
 
 
-def test_sigterm_goes_to_all_processes(folder):
-    process = start(folder, *[["while :; do sleep 0.1; done"]] * 2)
+@pytest.mark.parametrize(("environment", "code"), [({}, 0), ({"STOPPED": "75"}, 75)])
+def test_sigterm_goes_to_all_processes(folder, environment, code):
+    process = start(folder, *[["while :; do sleep 0.1; done"]] * 2, **environment)
     while len(calls(folder)) < 2:
         time.sleep(0.05)
     time.sleep(0.3)  # for the stand-ins to come to their traps
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert process.returncode == 0 and {"0 got TERM", "1 got TERM"} <= set(calls(folder))
+    assert process.returncode == code and {"0 got TERM", "1 got TERM"} <= set(calls(folder))
 
 
 def test_the_wrong_machine_is_told_so(folder):
