@@ -125,6 +125,20 @@ def test_a_folder_goes_on_with_what_it_was_begun_with(small, opus, tmp_path):
         running.prepare(plan, str(tmp_path / "out"), tests, tokenizer)
 
 
+def test_tokens_with_other_settings_leave_the_text(small, tmp_path, tree, capsys):
+    (plan, tests, tokenizer), _, wanted = small
+    begin(tmp_path / "out", dataclasses.replace(plan, tokens=plan.tokens | {"max_length": 5}), tests, tokenizer)
+    work = stages.Work(str(tmp_path / "out"))
+    for stage in stages.STAGES:
+        for of, n in work.units(stage):
+            stages.run(work, stage, of, n, lambda _: None)
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "out/mini").rglob("*.tsv")}
+    running.prepare(plan, str(tmp_path / "out"), tests, tokenizer, progress=False)
+    assert "the tokens' settings have changed" in capsys.readouterr().err
+    assert tree(tmp_path / "out") == wanted
+    assert {file: file.stat().st_mtime_ns for file in written} == written
+
+
 @pytest.mark.parametrize("change", ["gone", "shorter"])
 def test_a_finished_folder_of_which_a_file_was_lost_is_not_whole(small, tmp_path, change):
     what, begun, _ = small

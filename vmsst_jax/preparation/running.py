@@ -99,7 +99,8 @@ def _make_folder(work: Work) -> None:
 def _begin(work: Work, plan: Plan, tests: TestSentences, tokenizer) -> None:
     """Writes the plan and what the units need into the work folder, or checks that the plan there is this one.
 
-    Sets whose sources have changed since, a damaged one that was fetched again, are begun anew.
+    Sets whose sources have changed since, a damaged one that was fetched again, are begun anew, and so are the token
+    caches if their settings have.
     """
     begun = work.folder / "plan.json"
     if begun.is_file():
@@ -110,6 +111,11 @@ def _begin(work: Work, plan: Plan, tests: TestSentences, tokenizer) -> None:
             for of, old, new in zip(plan.sets, before["sets"], now["sets"], strict=True):
                 if old != new:
                     _forget(work, plan, of)
+        elif changed == ["tokens"]:  # the text doesn't depend on them
+            print("the tokens' settings have changed, their caches are begun anew", file=sys.stderr, flush=True)
+            for folder in (work.folder / "tokens", work.tokens):
+                if folder.exists():
+                    shutil.rmtree(folder)
         elif changed:
             raise ValueError(
                 f"{work.output} was begun with other {', '.join(changed)}; repeat the call as it was, or remove the "
