@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import shlex
 from collections.abc import Sequence
 
@@ -30,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     other = DOCUMENTS_ONLY if args.opus else PAIRS_ONLY
     if useless := [f"--{name}" for name in other if getattr(args, name) is not None]:
         flags.error(f"{', '.join(useless)} is for {'--cc_net' if args.opus else '--opus'}")
+    if args.beam_options and not args.runner:
+        flags.error("--beam_options is for --runner; the local runner takes --workers")
+    beam_options = _split(args.beam_options)
     if not args.list:
         for name in ("output", "test"):
             if not getattr(args, name):
@@ -37,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from vmsst_jax.preparation import planning
 
+    folder = args.opus or args.cc_net
+    if args.output and pathlib.Path(args.output).resolve().is_relative_to(pathlib.Path(folder).resolve()):
+        raise ValueError(f"--output={args.output} lies inside the input, {folder}; name a folder outside of it")
     rows = planning.rows(args.table, bool(args.opus), args.languages)
     if args.list:
         if not args.opus:
@@ -47,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from vmsst_jax.preparation import running
 
     options = {name: value for name in planning.OPTIONS if (value := getattr(args, name)) is not None}
-    plan, tests, tokenizer = planning.plan(args.opus or args.cc_net, rows, is_opus=bool(args.opus), **options)
+    plan, tests, tokenizer = planning.plan(folder, rows, is_opus=bool(args.opus), **options)
     report = running.prepare(
         plan,
         args.output,
@@ -55,14 +62,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         tokenizer,
         workers=args.workers,
         runner=args.runner,
-        beam_options=shlex.split(args.beam_options),
+        beam_options=beam_options,
     )
     _print(args.output, report, tokenizer is not None)
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise ValueError(f"--beam_options={options} can't be taken apart ({error}); wanted '--A=B --C=D'") from None
 
 
 def _print(output: str, report: dict, tokenised: bool) -> None:
     counts = report["records"]
     print(", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items()) + f" ({report['kind']})")
+    if missing := report["missing"]:
+        names = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        print(f"left out, since missing: {len(missing)} of the table's sources, {names}")
     short = [n for n, s in report["sets"].items() if s["wanted"] and s["records"]["kept"] < s["wanted"]]
     if short:
         names = ", ".join(short[:8]) + (", ..." if len(short) > 8 else "")

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 
+from vmsst_jax import prepare
 from vmsst_jax.data.document_cache import DocumentCache
 from vmsst_jax.data.documents import Documents, MaskedText
 from vmsst_jax.data.languages import Languages
@@ -126,7 +127,8 @@ def test_limits_and_wrong_flags(tmp_path):
     for name in ("en_head_0000.json.gz", "de_middle_0001.json.gz", "en.json.gz", "notes.txt"):
         (tmp_path / name).write_bytes(gzip.compress(b""))
     rows = [{"language": code, "megabytes": 1.0, "folder": f"web/{code}"} for code in ("en", "de", "fr")]
-    sets = documents.find(str(tmp_path), rows, 7, skip_missing=True)
+    sets, missing = documents.find(str(tmp_path), rows, 7, skip_missing=True)
+    assert missing == ["fr"]
     assert [(of.name, of.amount, len(of.sources)) for of in sets] == [("en", 7, 1), ("de", 7, 1)]
     with pytest.raises(ValueError, match="has no file of fr; wanted CC-Net's"):
         documents.find(str(tmp_path), rows, None, skip_missing=False)
@@ -134,5 +136,9 @@ def test_limits_and_wrong_flags(tmp_path):
         documents.find(str(tmp_path / "nowhere"), rows, None, skip_missing=False)
     with pytest.raises(ValueError, match="'5-x-2' is no cleaning"):
         documents.cleaning_of("5-x-2")
+    common = [f"--cc_net={tmp_path}", f"--output={tmp_path.parent}/out", "--test=none"]
+    for cleanings, message in (("", "no cleaning is named; wanted one or more"), ("0-any-1", "min_pieces is 0")):
+        with pytest.raises(ValueError, match=message):
+            prepare.main([*common, f"--cleanings={cleanings}"])
     counts = collections.Counter(str(documents.cleaning_of(c)) == c for c in ("5-128-2", "1-any-1"))
     assert counts == {True: 2}

@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from vmsst_jax import prepare
+from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.preparation import plan as plans
 from vmsst_jax.preparation import running, stages
 
@@ -111,6 +112,13 @@ def test_a_gzip_bomb_among_documents(tmp_path):
         ("fr\ten/../..\t1\tX\tt/fr/*.tsv", "'en/../..' is no language code"),
         ("fr\ten\t1\tX:../fr\tt/fr/*.tsv", "'X:../fr' is no corpus"),
         ("fr\ten\t1\t../X\tt/fr/*.tsv", "'../X' is no corpus"),
+        ("fr\ten\t1\tX\twork/*.tsv", "the files 'work/.*' would lie in work, a name that the output folder needs"),
+        ("fr\ten\t1\tX\treport.json/*.tsv", "would lie in report.json, a name"),
+        ("fr\ten\t1\tX\tt.gin/*.tsv", r"would lie in t\.gin, a name"),
+        ("fr\ten\tinf\tX\tt/fr/*.tsv", "line 2: thousand_pairs is a number above 0, found .*'inf'"),
+        ("fr\ten\t0.0001\tX\tt/fr/*.tsv", "en-fr: thousand_pairs is 0.0001, not even one pair"),
+        ("fr\ten\t1\tX\tt/a/*.tsv\nfr\ten\t1\tY\tt/b/*.tsv", "two rows of .* are en-fr; put their corpora into one"),
+        ("fr\ten\t1\tX\tt/fr/*.tsv\nde\ten\t1\tX\tt/*.tsv", "t/fr lies inside another row's, t; put it beside it"),
         ("fr\ten\t1\tX\tt/fr/*.tsv\nde\ten\t1\tX\tt/fr/*.tsv", "two rows have the folder t/fr"),
     ],
 )
@@ -124,6 +132,12 @@ def test_tables_that_lead_elsewhere(tmp_path, row, message):
     assert outside(tmp_path) == ["in", "table.tsv"]
 
 
+def test_a_table_that_is_not_utf8(tmp_path):
+    (tmp_path / "table.tsv").write_bytes(f"{HEADER}d\u00e9\ten\t1\tX\tt/fr/*.tsv\n".encode("latin-1"))
+    with pytest.raises(CorpusError, match=r"table\.tsv, line 2: not valid UTF-8 .*; save the table as UTF-8"):
+        prepare.main(["--opus=in", f"--table={tmp_path}/table.tsv", "--list"])
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -133,7 +147,12 @@ def test_tables_that_lead_elsewhere(tmp_path, row, message):
         (["--languages=fr,ru"], "no row has both its languages among fr, ru; name the pivot"),
         (["--max_ratio=0.5"], "max_ratio is 0.5"),
         (["--vocabulary=nowhere.model"], "there is no nowhere.model; wanted a SentencePiece model"),
-        (["--test=nowhere.txt"], "nowhere.txt: no such corpus file"),
+        (["--test=nowhere.txt"], "--test=nowhere.txt: there is no such file .looked from .*; correct the path"),
+        (["--test=none", "--test=nowhere.txt"], "--test=none stands beside other test files"),
+        (["--languages="], "no languages are named; wanted codes"),
+        ([f"--seed={2**128}"], r"seed is 34\d*; wanted a whole number below 2\*\*128"),
+        (["--runner=X", '--beam_options=--x="'], "--beam_options=--x=\" can't be taken apart .No closing quotation"),
+        (["--max_length=1"], "max_length is 1; wanted a whole number of 2 or more"),
         (["--vocabulary=."], "No checkpoint in "),
     ],
 )
@@ -151,11 +170,38 @@ def test_what_is_missing_is_listed_and_can_be_skipped(opus, tmp_path, make_zip, 
         ValueError, match=r"2 archives are not below .*: Europarl/en-ru.txt.zip, Tatoeba/en-rus.txt.zip"
     ):
         prepare.main([f"--opus={tmp_path}/in", *common])
+    with pytest.raises(ValueError, match=r"2 of the table's sources are missing \(Europarl/.*: give it another name"):
+        prepare.main([f"--opus={tmp_path}/in", *common, "--missing=skip"])
     prepare.main([f"--opus={tmp_path}/in", *common, "--missing=skip", "--name=less"])
-    assert "1 kept" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 kept" in out and "2 of the table's sources, Europarl/en-ru.txt.zip, Tatoeba/en-rus.txt.zip" in out
+    missing = [line.split("\t") for line in (tmp_path / "out/report.tsv").read_text().splitlines()[-3:-1]]
+    names = ["Europarl/en-ru.txt.zip", "Tatoeba/en-rus.txt.zip"]
+    assert [row[:3] for row in missing] == [["missing", name, "0"] for name in names]
     make_zip(tmp_path / "in/OPUS-Tatoeba/v2/en-fr.txt.zip", {"x": "y"})
     with pytest.raises(ValueError, match="has the archive twice"):
         prepare.main([f"--opus={tmp_path}/in", *common, "--missing=skip", "--name=less"])
+
+
+def test_an_archive_missing_from_a_set_of_several_wants_another_name_too(opus, tmp_path, make_zip):
+    make_zip(tmp_path / "in/Tatoeba/en-fr.txt.zip", {"Tatoeba.en-fr.en": "one two\n", "Tatoeba.en-fr.fr": "un deux\n"})
+    make_zip(tmp_path / "in/Europarl/en-ru.txt.zip", {"Europarl.en-ru.en": "one\n", "Europarl.en-ru.ru": "odin\n"})
+    flags = [f"--opus={tmp_path}/in", f"--table={opus.table()}", "--test=none", "--missing=skip"]
+    with pytest.raises(ValueError, match=r"1 of the table's sources are missing .*, so the mixture is not mini"):
+        prepare.main([*flags, f"--output={tmp_path}/out"])
+
+
+def test_the_output_is_no_part_of_the_input(opus):
+    flags = [f"--opus={opus.root}", f"--table={opus.table()}", "--test=none"]
+    with pytest.raises(ValueError, match="lies inside the input, .*archives; name a folder outside of it"):
+        prepare.main([*flags, f"--output={opus.root}/Tatoeba/out"])
+    assert not (opus.root / "Tatoeba/out").exists()
+
+
+def test_options_of_a_runner_want_a_runner(capsys):
+    with pytest.raises(SystemExit):
+        prepare.main(["--opus=in", "--list", "--beam_options=--nonsense=1"])
+    assert "--beam_options is for --runner" in capsys.readouterr().err
 
 
 def test_links_are_replaced_and_never_written_through(opus, tmp_path):

@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 
+from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.preparation import running, stages
 
 # Ends itself by SIGKILL at its COUNTth step on files below the output folder, as Python's audit hooks tell of them.
@@ -122,6 +123,63 @@ def test_a_folder_goes_on_with_what_it_was_begun_with(small, opus, tmp_path):
         running.prepare(plan, str(tmp_path / "mine"), tests, tokenizer)
     with stages.disk.open_alone(tmp_path / "out/work/lock"), pytest.raises(BlockingIOError, match="another process"):
         running.prepare(plan, str(tmp_path / "out"), tests, tokenizer)
+
+
+def test_tokens_with_other_settings_leave_the_text(small, tmp_path, tree, capsys):
+    (plan, tests, tokenizer), _, wanted = small
+    begin(tmp_path / "out", dataclasses.replace(plan, tokens=plan.tokens | {"max_length": 5}), tests, tokenizer)
+    work = stages.Work(str(tmp_path / "out"))
+    for stage in stages.STAGES:
+        for of, n in work.units(stage):
+            stages.run(work, stage, of, n, lambda _: None)
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "out/mini").rglob("*.tsv")}
+    running.prepare(plan, str(tmp_path / "out"), tests, tokenizer, progress=False)
+    assert "the tokens' settings have changed" in capsys.readouterr().err
+    assert tree(tmp_path / "out") == wanted
+    assert {file: file.stat().st_mtime_ns for file in written} == written
+
+
+@pytest.mark.parametrize("change", ["gone", "shorter"])
+def test_a_finished_folder_of_which_a_file_was_lost_is_not_whole(small, tmp_path, change):
+    what, begun, _ = small
+    shutil.copytree(begun, tmp_path / "out")
+    report = running.prepare(what[0], str(tmp_path / "out"), *what[1:], progress=False)
+    assert running.prepare(what[0], str(tmp_path / "out"), *what[1:], progress=False) == report
+    name = next(name for name in report["files"] if name.endswith(".tsv") and "/" in name)
+    if change == "gone":
+        (tmp_path / "out" / name).unlink()
+    else:
+        (tmp_path / "out" / name).write_text("x")
+    found = {"gone": "no such file", "shorter": "1 bytes"}[change]
+    with pytest.raises(ValueError, match=f"{name}: found {found}, [0-9,]+ bytes were written; put the file back"):
+        running.prepare(what[0], str(tmp_path / "out"), *what[1:], progress=False)
+
+
+@pytest.mark.parametrize("name", ["plan.json", *(f"{stage}/en-fr/00000.json" for stage in ("split", "merge", "take"))])
+@pytest.mark.parametrize("contents", ["", "{"])
+def test_damaged_files_of_the_work_are_named_before_any_work(small, tmp_path, name, contents):
+    what, begun, _ = small
+    shutil.copytree(begun, tmp_path / "out")
+    (tmp_path / "out/work" / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "out/work" / name).write_text(contents)
+    with pytest.raises(CorpusError, match=f"out/work/{name} is damaged; remove the folder .*out to prepare it anew"):
+        running.prepare(what[0], str(tmp_path / "out"), *what[1:], progress=False)
+    assert not (tmp_path / "out/work/told").exists()
+
+
+@pytest.mark.parametrize("name", ["00000", "00000.npy"])
+def test_damaged_records_are_not_taken(small, tmp_path, name):
+    what, begun, _ = small
+    shutil.copytree(begun, tmp_path / "out")
+    work = stages.Work(str(tmp_path / "out"))
+    of = what[0].sets[0]
+    for stage in ("split", "merge"):
+        for number in [number for other, number in work.units(stage) if other == of]:
+            stages.run(work, stage, of, number, lambda _: None)
+    path = work.folder / "merge" / of.name / "records" / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorpusError, match=f"{name} is damaged; remove the folder"):
+        stages.run(work, "take", of, 0, lambda _: None)
 
 
 def test_a_disk_too_small_is_an_error_before_anything_is_read(small, tmp_path, monkeypatch):

@@ -304,7 +304,8 @@ def opus_members(path: str, codes: tuple[str, str]) -> PairFile:
             listing = ", ".join(repr(name) for name in names[:10]) + (", ..." if len(names) > 10 else "")
             raise CorpusError(
                 f"{path}: wanted one member named <Corpus>.{codes[0]}-{codes[1]}.{code}, found {len(matches)}; the "
-                f"archive holds {listing or 'nothing'}. Give OPUS's own codes by `codes`"
+                f"archive holds {listing or 'nothing'}. Give OPUS's own codes: `codes` of the task, or NAME:CODE among "
+                "a table's corpora"
             )
         file = LineFile(path, matches[0])
         if file.size() > file.most():

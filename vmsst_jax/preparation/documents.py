@@ -48,8 +48,8 @@ def cleaning_of(text: str) -> Cleaning:
     return Cleaning(int(least), None if most == "any" else int(most), int(sentences))
 
 
-def find(root: str, rows: Sequence[dict], limit: int | None, skip_missing: bool) -> list[Set]:
-    """The sets of a table's rows, with CC-Net's files of their languages below ``root``, at any depth.
+def find(root: str, rows: Sequence[dict], limit: int | None, skip_missing: bool) -> tuple[list[Set], list[str]]:
+    """(the sets of a table's rows, the languages that are missing), with CC-Net's files below ``root``, at any depth.
 
     Links to folders are not followed.
 
@@ -70,7 +70,7 @@ def find(root: str, rows: Sequence[dict], limit: int | None, skip_missing: bool)
             f"{root} has no file of {', '.join(missing)}; wanted CC-Net's, as en_head_0000.json.gz. --missing=skip "
             "goes without, --languages takes some languages"
         )
-    return [
+    sets = [
         Set(
             name=row["language"],
             languages=(row["language"],),
@@ -82,6 +82,7 @@ def find(root: str, rows: Sequence[dict], limit: int | None, skip_missing: bool)
         for row in rows
         if row["language"] in files
     ]
+    return sets, missing
 
 
 def _source(root: str, path: str, bucket: str) -> Source:

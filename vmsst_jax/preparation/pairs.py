@@ -52,14 +52,22 @@ def addresses(rows: Iterable[dict]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def find(root: str, rows: Sequence[dict], skip_missing: bool) -> list[Set]:
-    """The sets of a table's rows, with the archives that lie below ``root``: CORPUS/.../de-en.txt.zip in any depth, the
-    first folder with or without OPUS's prefix (``OPUS-Europarl``). Links to folders are not followed.
+def find(root: str, rows: Sequence[dict], skip_missing: bool) -> tuple[list[Set], list[str]]:
+    """(the sets of a table's rows, the archives that are missing), of those that lie below ``root``:
+    CORPUS/.../de-en.txt.zip in any depth, the first folder with or without OPUS's prefix (``OPUS-Europarl``). Links to
+    folders are not followed.
 
     Raises:
       CorpusError: ``root`` is no folder; archives are missing and not to be skipped, or all are; one lies there twice;
-        an archive that can't be read or is built to mislead.
+        an archive that can't be read or is built to mislead; an amount of less than a pair.
     """
+    amounts = [round(row["thousand_pairs"] * 1000) for row in rows]
+    if not all(amounts):
+        row = rows[amounts.index(0)]
+        raise CorpusError(
+            f"{row['pivot']}-{row['language']}: thousand_pairs is {row['thousand_pairs']:g}, not even one pair; wanted "
+            "0.001 or more"
+        )
     index = _index(root)
     sources, missing = defaultdict(list), []
     for row, corpus, codes in wanted(rows):
@@ -77,18 +85,19 @@ def find(root: str, rows: Sequence[dict], skip_missing: bool) -> list[Set]:
             f"{len(missing):,} archives are not below {root}: {shown}. --list prints where OPUS has them; "
             "--missing=skip goes without, --languages takes some languages"
         )
-    return [
+    sets = [
         Set(
             name=f"{row['pivot']}-{row['language']}",
             languages=(row["pivot"], row["language"]),
             folder=row["folder"],
-            amount=round(row["thousand_pairs"] * 1000),
+            amount=amount,
             rate=row["thousand_pairs"],
             sources=tuple(sources[row["folder"]]),
         )
-        for row in rows
+        for row, amount in zip(rows, amounts, strict=True)
         if row["folder"] in sources
     ]
+    return sets, missing
 
 
 def _index(root: str) -> dict[tuple[str, str], list[str]]:

@@ -16,6 +16,9 @@ from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.tasks import tables
 
 CODE = re.compile(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*")
+# What an output folder has besides texts: the work, token caches, report.json and report.tsv, NAME.gin.
+RESERVED = re.compile(r"work|tokens|report\..*|.*\.gin")
+SEEDS = 2**128  # as many as fit into the salt of the hash that orders records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Plan:
       tests: what the test sentences are, ``cleaning.TestSentences.describe``.
       tokens: {} without token caches, else {"tokenizer": sha256, "languages": codes, ...} as the kind needs.
       skip_empty: leave sets out of which nothing is left, in place of an error.
+      missing: what the table names and the mixture goes without: archives, or languages.
     """
 
     kind: str
@@ -87,9 +91,12 @@ class Plan:
     tokens: dict
     skip_empty: bool
     sets: tuple[Set, ...]
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self):
         checks.whole("seed", self.seed, 0)
+        if self.seed >= SEEDS:
+            raise ValueError(f"seed is {self.seed}; wanted a whole number below 2**128")
         checks.whole("partition_bytes", self.partition_bytes)
 
     def partitions(self, of: Set) -> int:
@@ -106,6 +113,7 @@ class Plan:
     @classmethod
     def from_json(cls, contents: bytes) -> Plan:
         fields = json.loads(contents)
+        fields["missing"] = tuple(fields.get("missing", ()))
         for entry in fields["sets"]:
             entry["languages"] = tuple(entry["languages"])
             entry["sources"] = tuple(Source(**s | {"codes": tuple(s["codes"])}) for s in entry["sources"])
@@ -124,26 +132,42 @@ def read_rows(table: str, columns: tuple[str, ...], amount: str, only: Sequence[
     """The rows of a mixture's table, of the languages in ``only`` alone if it is given.
 
     Raises:
-      CorpusError: a malformed table; codes or file patterns that would lead out of the output folder; two rows with one
-        folder; no row left; a language in ``only`` that no row has.
+      CorpusError: a malformed table; codes or file patterns that would lead out of the output folder; two rows of the
+        same languages, or of which one has the other's folder; no row left; a language in ``only`` that no row has.
     """
+    if only is not None and not only:
+        raise CorpusError("no languages are named; wanted codes between commas, as in en,de")
     rows = tables.read_table(table, columns, amount)
     for row in rows:
-        codes = [row[column] for column in ("language", "pivot") if column in row]
-        if bad := [code for code in codes if not CODE.fullmatch(code)]:
+        if bad := [code for code in _languages(row) if not CODE.fullmatch(code)]:
             raise CorpusError(f"{table}: {bad[0]!r} is no language code; wanted letters and digits, as in zh or zh_cn")
         row["folder"] = folder_of(table, row["files"])
-    known = {row[column] for row in rows for column in ("language", "pivot") if column in row}
+    known = {code for row in rows for code in _languages(row)}
     if only is not None:
         if unknown := sorted(set(only) - known):
             raise CorpusError(f"{table} has no row of {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-        rows = [row for row in rows if {row["language"], row.get("pivot", row["language"])} <= set(only)]
+        rows = [row for row in rows if set(_languages(row)) <= set(only)]
     if not rows:
         raise CorpusError(f"{table}: no row has both its languages among {', '.join(only)}; name the pivot too")
-    folders = [row["folder"] for row in rows]
+    _check_apart(table, rows)
+    return rows
+
+
+def _languages(row: dict) -> tuple[str, ...]:
+    return tuple(row[column] for column in ("pivot", "language") if column in row)
+
+
+def _check_apart(table: str, rows: Sequence[dict]) -> None:
+    """CorpusError for rows that would become one set, or write into each other's folder."""
+    names, folders = ["-".join(_languages(row)) for row in rows], [row["folder"] for row in rows]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        mend = "put their corpora into one row" if "corpora" in rows[0] else "leave one of them"
+        raise CorpusError(f"two rows of {table} are {twice[0]}; {mend}")
     if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
         raise CorpusError(f"{table}: two rows have the folder {twice[0]}; give each one of its own")
-    return rows
+    for folder in folders:
+        if inside := [other for other in folders if other.startswith(folder + "/")]:
+            raise CorpusError(f"{table}: the folder {inside[0]} lies inside another row's, {folder}; put it beside it")
 
 
 def folder_of(table: str, pattern: str) -> str:
@@ -153,6 +177,11 @@ def folder_of(table: str, pattern: str) -> str:
     if path.is_absolute() or not parts or any(p == ".." or set(p) & set("*?[]\\\0") for p in parts):
         raise CorpusError(
             f"{table}: the files {pattern!r} can't be prepared; wanted FOLDER/*.tsv or the like, below the data root"
+        )
+    if RESERVED.fullmatch(parts[0]):
+        raise CorpusError(
+            f"{table}: the files {pattern!r} would lie in {parts[0]}, a name that the output folder needs itself; give "
+            "them another folder"
         )
     return "/".join(parts)
 

@@ -9,8 +9,9 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from vmsst_jax import checks
 from vmsst_jax.data import tokenizers
-from vmsst_jax.data.text_pairs import expand
+from vmsst_jax.data.text_pairs import CorpusError, expand
 from vmsst_jax.preparation import documents, pairs
 from vmsst_jax.preparation import plan as plans
 from vmsst_jax.preparation.cleaning import PairRules, TestSentences
@@ -63,24 +64,22 @@ def plan(
     Raises ValueError or OSError for what can't be prepared like that; reads no corpus but the archives' directories.
     """
     table = _table(table, is_opus)
+    own = _token_settings(is_opus, max_length, cleanings)
     if is_opus:
-        sets = pairs.find(root, of, missing == "skip")
+        sets, without = pairs.find(root, of, missing == "skip")
         rules = dataclasses.asdict(PairRules(max_characters, max_ratio))
     else:
-        sets = documents.find(root, of, max_documents, missing == "skip")
+        sets, without = documents.find(root, of, max_documents, missing == "skip")
         rules = dataclasses.asdict(documents.DocumentRules())
-    tests = TestSentences() if list(test) == ["none"] else TestSentences.read(expand(test))
+    tests = _tests(test)
     tokenizer = None if vocabulary is None else load_vocabulary(vocabulary)
     tokens = {}
     if tokenizer is not None:
         codes = sorted({code for entry in sets for code in entry.languages})
-        own = (
-            {"max_length": max_length} if is_opus else {"cleanings": [str(documents.cleaning_of(c)) for c in cleanings]}
-        )
         tokens = {"tokenizer": tokenizer.sha256, "languages": codes, **own}
     made = Plan(
         kind="pairs" if is_opus else "documents",
-        name=_name(name, of, languages is not None or len(sets) < len(of)),
+        name=_name(name, of, languages is not None, without),
         seed=seed,
         partition_bytes=partition_mb * 2**20,
         rules=rules,
@@ -89,19 +88,49 @@ def plan(
         tokens=tokens,
         skip_empty=missing == "skip",
         sets=tuple(sets),
+        missing=tuple(without),
     )
     return made, tests, tokenizer
 
 
-def _name(name: str | None, of: Sequence[dict], is_part: bool) -> str:
+def _token_settings(is_opus: bool, max_length: int, cleanings: Sequence[str]) -> dict:
+    """What the kind's caches are told; ValueError now, not when all else is done."""
+    if is_opus:
+        checks.whole("max_length", max_length, 2)  # one token and the end of the sentence
+        return {"max_length": max_length}
+    if not cleanings:
+        raise ValueError("no cleaning is named; wanted one or more between commas, as in 5-128-2,1-any-1")
+    return {"cleanings": [str(documents.cleaning_of(c)) for c in cleanings]}
+
+
+def _tests(files: Sequence[str]) -> TestSentences:
+    """The sentences of ``--test``, none for "none" alone."""
+    if list(files) == ["none"]:
+        return TestSentences()
+    if "none" in files:
+        raise ValueError("--test=none stands beside other test files; leave it out, or them")
+    for pattern in files:
+        try:
+            expand(pattern)
+        except CorpusError:
+            raise CorpusError(
+                f"--test={pattern}: there is no such file (looked from {os.getcwd()}); correct the path or pattern, or "
+                "give --test=none for a corpus that no test set could be in"
+            ) from None
+    return TestSentences.read(expand(files))
+
+
+def _name(name: str | None, of: Sequence[dict], is_part: bool, without: Sequence[str]) -> str:
     """The mixture's name; ValueError where a part of a table would get the name of the whole."""
     whole = plans.mixture_name(of)
     if name is not None and not plans.CODE.fullmatch(name):
         raise ValueError(f"--name={name!r} is no name; wanted letters and digits, with _ or - between them")
-    if is_part and name in (None, whole):
-        raise ValueError(
-            f"not all rows of the table are taken, so the mixture is not {whole}: give it another name by --name"
-        )
+    if (is_part or without) and name in (None, whole):
+        what = "not all rows of the table are taken"
+        if without:
+            shown = ", ".join(without[:5]) + (", ..." if len(without) > 5 else "")
+            what = f"{len(without):,} of the table's sources are missing ({shown})"
+        raise ValueError(f"{what}, so the mixture is not {whole}: give it another name by --name")
     return name or whole
 
 

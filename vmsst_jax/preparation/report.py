@@ -14,27 +14,41 @@ from vmsst_jax.preparation.stages import KINDS, Work
 
 
 def finished(output: pathlib.Path, plan: Plan) -> dict | None:
-    """The report of a folder that is prepared already; ValueError if it was with other settings or sources."""
+    """The report of a folder that is prepared already.
+
+    ValueError if it was with other settings or sources, or if a file is no longer as it was written.
+    """
     path = output / "report.json"
     if not path.is_file():
         return None
     try:
-        made = json.loads(path.read_text("utf-8"))
-        before, now = made["plan"], plan.identity()
+        # Older reports list neither files nor what was missing.
+        made = {"missing": [], "files": {}} | json.loads(path.read_text("utf-8"))
+        before, now = {"missing": []} | made["plan"], plan.identity()
         changed = sorted(key for key in now if before[key] != now[key])
+        files = dict(made["files"])
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is damaged; remove the folder {output} to prepare it anew") from None
     if changed:
         raise ValueError(
             f"{output} is prepared with other {', '.join(changed)}; name another folder, or remove this one"
         )
+    for name, size in files.items():
+        file = output / name
+        found = f"{file.stat().st_size:,} bytes" if file.is_file() else "no such file"
+        if found != f"{size:,} bytes":
+            raise ValueError(
+                f"{file}: found {found}, {size:,} bytes were written; put the file back, or remove the folder {output} "
+                "to prepare it anew"
+            )
     shutil.rmtree(output / "work", ignore_errors=True)  # of a call that was killed while it tidied up
     return made
 
 
 def make(work: Work, kept: Sequence[Set]) -> dict:
-    """The report: {"mixture", "kind", "records" and, of documents, "sentences": totals, "sets": {name: {"languages",
-    "folder", "wanted", "records", "sentences", "sources": [{"corpus", "name", "records", "sentences"}]}}, "plan"}.
+    """The report: {"mixture", "kind", "records" and, of documents, "sentences": totals, "missing": what the table names
+    and isn't there, "sets": {name: {"languages", "folder", "wanted", "records", "sentences", "sources": [{"corpus",
+    "name", "records", "sentences"}]}}, "plan"}.
 
     "records" are the pairs or documents: "read" = the filters' + "duplicate" + "not_sampled" + "kept". "sentences" of
     documents: "read" = "test" (taken out of documents) + "dropped" (with their document) + "kept".
@@ -53,6 +67,7 @@ def make(work: Work, kept: Sequence[Set]) -> dict:
         "mixture": plan.name,
         "kind": plan.kind,
         **_totals(sets.values()),
+        "missing": list(plan.missing),
         "sets": sets,
         "plan": plan.identity(),
     }
@@ -113,17 +128,23 @@ def _check(what: str, counts: dict[str, int]) -> None:
         raise RuntimeError(f"{what} do not add up: {counts}")
 
 
-def write(work: Work, made: dict, kept: Sequence[Set]) -> None:
-    """Writes ``report.tsv``, the mixture's recipe lines, and last ``report.json``, by which the folder is finished."""
+def write(work: Work, made: dict, kept: Sequence[Set]) -> dict:
+    """Writes ``report.tsv``, the mixture's recipe lines, and last ``report.json``, by which the folder is finished.
+
+    Returns the report with "files": {path below the folder: bytes}, all others that it has now.
+    """
     with disk.writing(work.output):
         disk.write_atomically(work.output / "report.tsv", table(made).encode())
         disk.write_atomically(work.output / f"{made['mixture']}.gin", recipe(work.plan, kept).encode())
+        paths = [p for p in sorted(work.output.rglob("*")) if p.is_file() and work.folder not in p.parents]
+        made = made | {"files": {p.relative_to(work.output).as_posix(): p.stat().st_size for p in paths}}
         contents = json.dumps(made, indent=1, ensure_ascii=False) + "\n"
         disk.write_atomically(work.output / "report.json", contents.encode())
+    return made
 
 
 def table(made: dict) -> str:
-    """The counts as tab-separated lines: a line per set and corpus, one per set, one for all."""
+    """The counts as tab-separated lines: a line per set and corpus, per set, per missing source, and for all."""
     names = list(made["records"])
     lines = ["\t".join(["set", "corpus", *names, "wanted"])]
     for name, entry in made["sets"].items():
@@ -133,6 +154,7 @@ def table(made: dict) -> str:
         rows = [(corpus, counts, "") for corpus, counts in corpora.items()]
         for corpus, counts, amount in [*rows, ("all", entry["records"], entry["wanted"] or "")]:
             lines.append("\t".join(map(str, [name, corpus, *(counts[n] for n in names), amount])))
+    lines += ["\t".join(["missing", source, *["0"] * len(names), ""]) for source in made["missing"]]
     lines.append("\t".join(map(str, ["all", "all", *made["records"].values(), ""])))
     return "\n".join(lines) + "\n"
 

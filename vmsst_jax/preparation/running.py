@@ -79,8 +79,7 @@ def prepare(
             raise CorpusError(f"{output}: nothing is left of any set; wanted text that could be trained on")
         if tokenizer is not None:
             KINDS[plan.kind].list_caches(work.tokens, plan, kept)
-        made = report.make(work, kept)
-        report.write(work, made, kept)
+        made = report.write(work, report.make(work, kept), kept)
         shutil.rmtree(work.folder)
     return made
 
@@ -100,16 +99,23 @@ def _make_folder(work: Work) -> None:
 def _begin(work: Work, plan: Plan, tests: TestSentences, tokenizer) -> None:
     """Writes the plan and what the units need into the work folder, or checks that the plan there is this one.
 
-    Sets whose sources have changed since, a damaged one that was fetched again, are begun anew.
+    Sets whose sources have changed since, a damaged one that was fetched again, are begun anew, and so are the token
+    caches if their settings have.
     """
     begun = work.folder / "plan.json"
     if begun.is_file():
-        before, now = Plan.from_json(begun.read_bytes()).identity(), plan.identity()
+        before, now = work.read(begun, Plan.from_json).identity(), plan.identity()
         changed = sorted(key for key in now if before[key] != now[key])
-        if changed == ["sets"] and [s["folder"] for s in before["sets"]] == [s["folder"] for s in now["sets"]]:
+        folders = [[entry["folder"] for entry in fields["sets"]] for fields in (before, now)]
+        if set(changed) <= {"missing", "sets"} and folders[0] == folders[1]:
             for of, old, new in zip(plan.sets, before["sets"], now["sets"], strict=True):
                 if old != new:
                     _forget(work, plan, of)
+        elif changed == ["tokens"]:  # the text doesn't depend on them
+            print("the tokens' settings have changed, their caches are begun anew", file=sys.stderr, flush=True)
+            for folder in (work.folder / "tokens", work.tokens):
+                if folder.exists():
+                    shutil.rmtree(folder)
         elif changed:
             raise ValueError(
                 f"{work.output} was begun with other {', '.join(changed)}; repeat the call as it was, or remove the "
@@ -127,6 +133,10 @@ def _begin(work: Work, plan: Plan, tests: TestSentences, tokenizer) -> None:
             record = json.dumps(tokenizers.to_record(tokenizer))
             disk.write_atomically(work.folder / "tokenizer.json", record.encode())
         disk.write_atomically(begun, plan.to_json())
+    for stage in STAGES:
+        for of, number in work.units(stage):
+            if work.mark(stage, of, number).exists():
+                work.counts(stage, of, number)  # a damaged one is an error now, not when all is done
 
 
 def _forget(work: Work, plan: Plan, of: Set) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -31,6 +32,7 @@ import numpy as np
 
 from vmsst_jax import disk
 from vmsst_jax.data import tokenizers
+from vmsst_jax.data.text_pairs import CorpusError
 from vmsst_jax.preparation import documents, pairs
 from vmsst_jax.preparation.cleaning import TestSentences
 from vmsst_jax.preparation.plan import Plan, Set
@@ -50,7 +52,7 @@ class Work:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        return Plan.from_json((self.folder / "plan.json").read_bytes())
+        return self.read(self.folder / "plan.json", Plan.from_json)
 
     @functools.cached_property
     def tests(self) -> TestSentences:
@@ -78,7 +80,19 @@ class Work:
         return self.mark(stage, of, number).with_suffix("")
 
     def counts(self, stage: str, of: Set, number: int = 0) -> dict:
-        return json.loads(self.mark(stage, of, number).read_bytes())
+        return self.read(self.mark(stage, of, number), json.loads)
+
+    def read(self, path: pathlib.Path, parse: Callable[[bytes], object]):
+        """What ``parse`` makes of a file of the work folder; CorpusError if it can't."""
+        contents = path.read_bytes()
+        try:
+            return parse(contents)
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError):
+            raise self.damaged(path) from None
+
+    def damaged(self, path: pathlib.Path) -> CorpusError:
+        """The error for a file that isn't as it was written: what others were made of may be gone by then."""
+        return CorpusError(f"{path} is damaged; remove the folder {self.output} to prepare it anew")
 
     def text_files(self, of: Set) -> list[str]:
         """The set's text, in order."""
@@ -229,17 +243,22 @@ def take(work: Work, of: Set, number: int, beat: Callable[[int], None]) -> dict:
     done = 0
     with appearing(work.output / of.folder, work.mark("take", of)) as text:
         for part in range(plan.partitions(of)):
-            sources = np.load(folder / f"{part:05}.npy", allow_pickle=False)
-            if not min(left, len(sources)):
+            records = folder / f"{part:05}"
+            sources = work.read(records.with_suffix(".npy"), _array)
+            wanted = int(min(left, len(sources)))
+            if not wanted:
                 continue
-            with open(folder / f"{part:05}", "rb") as lines, open(text / f"{part:05}{_suffix(plan)}", "wb") as out:
-                for line, source in zip(lines, sources[: int(min(left, len(sources)))].tolist(), strict=False):
+            with open(records, "rb") as lines, open(text / f"{part:05}{_suffix(plan)}", "wb") as out:
+                for source in sources[:wanted].tolist():
+                    line = next(lines, b"")
+                    if not line.endswith(b"\n"):
+                        raise work.damaged(records)
                     out.write(line)
                     counts[source]["records"]["kept"] += 1
                     counts[source]["sentences"]["kept"] += _sentences(line)
-            done += min(left, len(sources))
-            left -= min(left, len(sources))
-            beat(int(done))
+            done += wanted
+            left -= wanted
+            beat(done)
     if not done:
         shutil.rmtree(work.output / of.folder)
         if not plan.skip_empty:
@@ -248,6 +267,10 @@ def take(work: Work, of: Set, number: int, beat: Callable[[int], None]) -> dict:
                 f"({', '.join(s.name for s in of.sources[:3])}); --missing=skip leaves such sets out"
             )
     return {"sources": counts}
+
+
+def _array(contents: bytes) -> np.ndarray:
+    return np.load(io.BytesIO(contents), allow_pickle=False)
 
 
 def _suffix(plan: Plan) -> str:
