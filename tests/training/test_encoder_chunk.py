@@ -54,7 +54,9 @@ def test_eight_devices_share_every_chunk(tiny_model, make_batch):
         assert_close(compiled(params, sharding.put_batch(batch, mesh)), expected)
         # Tokens stay on their devices: only the chunks' rows of 6 tokens exist, 2 on each.
         assert "s32[16,6]" not in compiled.as_text()
-        with pytest.raises(ValueError, match="encoder_chunk is 4, and 64 sentences in 16 parts do not divide over 8"):
+        with pytest.raises(
+            ValueError, match="encoder_chunk lets 4 rows .* parts of 4 of the 64 rows do not divide over 8"
+        ):
             gradient(tiny_model("contrastive", encoder_chunk=4), contrastive)(params, sharding.put_batch(batch, mesh))
 
 

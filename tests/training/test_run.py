@@ -34,7 +34,7 @@ def test_what_a_run_prints(straight):
     _, out = straight
     for words in (
         "all parameters",
-        "have more tokens than max_length and are cut",
+        "have more tokens than their stream's max_length and are cut",
         "mesh data 8 x fsdp 1 x model 1",
         "16 pairs an update",
         "steps an epoch",
