@@ -10,7 +10,8 @@
 #   STOPPED    the exit code after SIGTERM or SIGINT, which save first (default 0); 75 for a scheduler that would otherwise
 #              take a preempted job for a finished one
 #   PYTHON     an interpreter that has vmsst_jax; default: the one in .venv, else python3
-# Exit codes: 0 done, or saved after SIGTERM or SIGINT (or STOPPED); 2 a mistake that starting again doesn't mend; else the last failure.
+# Exit codes: 0 done, or saved after SIGTERM or SIGINT (or STOPPED); 2 a mistake that starting again doesn't mend; else the
+# last failure.
 set -uo pipefail
 
 if [ $# -eq 0 ]; then

@@ -5,9 +5,9 @@
 #     launch/tpu_pod.sh vmsst_24l.gin --gin.MODEL_DIR='"/mnt/shared/runs/vmsst_24l"' ...
 # Fill in: these variables (REPOSITORY: what `git clone` takes), and GCLOUD_FLAGS for the project, a network, --spot or
 # --reserved, as in GCLOUD_FLAGS='--project=P --spot'. MODEL_DIR and the data are on storage that all hosts see: a mounted
-# Filestore, or a bucket mounted by gcsfuse, in SETUP, a command that every host runs first. It also has to bring Python 3.11 to 3.13 with
-# venv where VERSION has an older one, and HOST_PYTHON names it (default python3.11). The recipe's own files, such as
-# INIT_CHECKPOINT and VOCABULARY_FILE, lie on that storage too.
+# Filestore, or a bucket mounted by gcsfuse, in SETUP, a command that every host runs first. It also has to bring Python
+# 3.11 to 3.13 with venv where VERSION has an older one, and HOST_PYTHON names it (default python3.11). The recipe's own
+# files, such as INIT_CHECKPOINT and VOCABULARY_FILE, lie on that storage too.
 # On a host of the slice itself, launch/start.sh does the same for this one host; all of them must run it.
 set -uo pipefail
 

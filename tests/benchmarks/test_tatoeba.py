@@ -1,4 +1,5 @@
 import json
+import types
 
 import numpy as np
 import pytest
@@ -220,3 +221,9 @@ def test_a_useless_vector_is_named_by_file_and_line(data, text_vectors, bad):
     model.encode = lambda texts, language: np.ones((1, 2))
     with pytest.raises(ValueError, match=r"vectors of shape \(1, 2\) for 3 sentences"):
         tatoeba.evaluate(model, data)
+
+
+@pytest.mark.parametrize(("codes", "trained"), [(("de", "en"), {"de", "en"}), (("de", "fi"), set())])
+def test_without_english_in_training_no_pair_counts_as_seen(codes, trained):
+    embedder = types.SimpleNamespace(languages=types.SimpleNamespace(codes=codes))
+    assert tatoeba._trained(embedder, None) == {tatoeba.canonical(code) for code in trained}

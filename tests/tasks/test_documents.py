@@ -165,3 +165,14 @@ def test_a_task_of_pairs_is_none_of_documents(registry, texts, documents):
     parallel.register_tsv("d_pairs", texts["cy"], languages=("cy", "en"))
     with pytest.raises((ValueError, CorpusError), match="wanted the scalar strings text, lang|found 1 column"):
         list(registered.examples_of("d_pairs", "train", fields=registered.DOCUMENT))
+
+
+def test_a_file_that_two_patterns_match_is_read_once(tmp_path, caplog):
+    from vmsst_jax.data.text_pairs import distinct, expand
+
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text("x\n")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "b.txt")
+    paths = expand([tmp_path / "b.txt", tmp_path / "*.txt"])
+    assert distinct(paths) == [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")]
+    assert f"read once: {tmp_path / 'b.txt'}" in caplog.text

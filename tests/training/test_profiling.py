@@ -109,3 +109,12 @@ def test_translations_that_a_step_writes_have_no_gradient():
     assert found["back"]["examples"] == 8 and found["back"]["measured"]["seconds"] > 0
     assert found["back"]["flops"]["model"] > 1.3 * found["given"]["flops"]["model"]
     assert 0.8 < found["back"]["flops"]["executed"] / found["back"]["flops"]["model"] < 1.2
+
+
+def test_what_the_compiler_finds_too_large_is_said_in_a_line(recipe, monkeypatch):
+    def compile(lowered):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory on HBM, 32.16G of 15.75G.")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile)
+    with pytest.raises(ValueError, match="the stream parallel does not fit: Ran out of .* 15.75G. Spread it over more"):
+        profiling.profile(recipe(), jax.devices()[:1])

@@ -6,7 +6,8 @@ import types
 import pytest
 
 from vmsst_jax import company
-from vmsst_jax.training.same_config import bindings, check_processes, check_same_config
+from vmsst_jax.training.checkpoint_files import CheckpointError
+from vmsst_jax.training.same_config import FREE_BINDINGS, bindings, check_processes, check_same_config
 
 SAVED = """
 import some.module
@@ -105,3 +106,12 @@ def test_processes_that_were_not_started_alike(monkeypatch):
     )
     with pytest.raises(ValueError, match=message):
         check_processes(SAVED.replace("fit.rate = 1e-3", "fit.rate = 2.0"), {"jax": "2"})
+
+
+def test_a_run_may_be_given_more_steps_with_its_schedule():
+    text = (
+        "Rhythm.steps = %TRAIN_STEPS\nTRAIN_STEPS = {0}\nwarmup_linear.total = %TRAIN_STEPS\nwarmup_linear.peak = {1}"
+    )
+    check_same_config(text.format(5, 0.1), text.format(9, 0.1), FREE_BINDINGS)
+    with pytest.raises(CheckpointError, match="warmup_linear.peak: 0.1 in the checkpoint, 0.2 in this run"):
+        check_same_config(text.format(5, 0.1), text.format(9, 0.2), FREE_BINDINGS)

@@ -249,15 +249,21 @@ def outline(path: str | os.PathLike) -> tuple[str, int, str]:
 
     The hash is of the whole content up to HASHED bytes, of parts all over it beyond.
     """
-    size, digest = os.path.getsize(path), hashlib.sha256()
+    stat = os.stat(path)
+    return os.path.basename(path), stat.st_size, _digest(os.fspath(path), stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache  # a run looks at its files more than once
+def _digest(path: str, size: int, mtime_ns: int) -> str:
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         if size <= HASHED:
             digest.update(file.read())
         else:
-            for start in range(0, size, max(size // 64, 1)):
+            for start in range(0, size, size // 64):
                 file.seek(start)
                 digest.update(file.read(HASHED // 64))
-    return os.path.basename(path), size, digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
 def outlines(paths: Sequence[str | os.PathLike]) -> list[tuple[str, int, str]]:
@@ -267,12 +273,13 @@ def outlines(paths: Sequence[str | os.PathLike]) -> list[tuple[str, int, str]]:
 
 def distinct(paths: Sequence[str]) -> list[str]:
     """The paths without further ones of the same file, of which a warning tells."""
-    first = {os.path.realpath(path): path for path in reversed(paths)}
-    if len(first) < len(paths):
-        named = Counter(os.path.realpath(path) for path in paths)
-        again = [first[real] for real, times in named.items() if times > 1]
+    first: dict[str, str] = {}
+    times = Counter(os.path.realpath(path) for path in paths)
+    for path in paths:
+        first.setdefault(os.path.realpath(path), path)
+    if again := [path for real, path in first.items() if times[real] > 1]:
         _LOG.warning("named more than once, and read once: %s", ", ".join(again))
-    return list(reversed(first.values()))
+    return list(first.values())
 
 
 def opus_members(path: str, codes: tuple[str, str]) -> PairFile:
