@@ -7,6 +7,7 @@ import shutil
 import types
 
 import gin
+import jax
 import numpy as np
 import pytest
 
@@ -122,6 +123,9 @@ SHORT = {
 }
 
 
+NO_STEPS = {"TRAIN_STEPS": 0}
+
+
 def run(name, model_dir, **bindings):
     values = {key: value for part in bindings.values() for key, value in part.items()}
     values["MODEL_DIR"] = str(model_dir)
@@ -193,6 +197,34 @@ def test_from_text_to_translations_to_tlm(data, language_model, tmp_path, monkey
         [f"{name}, split 'train'"] for name in ("folder_text", "synthetic_pairs")
     ]
     assert all(len(sha256) == 64 for data in read for sha256 in data.values())
+
+
+def test_start_from_word_by_word_translations(data, language_model, tmp_path):
+    """Originals alone are written, and the next run begins with exactly what the start learned."""
+    folder = pathlib.Path(data["DATA_DIR"])
+    for code, other in (("en", "de"), ("de", "en")):
+        table = dict(zip(WORDS[code], WORDS[other], strict=True))
+        lines = [line.split() for line in (folder / f"val.{code}").read_text().splitlines()]
+        rows = ["\t".join((code, other, " ".join(line), " ".join(table[word] for word in line))) for line in lines]
+        (tmp_path / f"{code}.tsv").write_text("\n".join(rows) + "\n")
+    pairs = {"synthetic_pairs.files": f"{tmp_path}/*.tsv", "TranslationText.widths": (12,)}
+    given = {"data": data, "short": SHORT}
+    run("umt_small_start", tmp_path / "start", **given, start=language_model, pairs=pairs, steps={"TRAIN_STEPS": 8})
+    streams = [record["stream"] for record in log(tmp_path / "start") if record["kind"] == "train"]
+    assert streams == 2 * ["denoise_first", "denoise_second", "to_second", "to_first"]
+    run("umt_small", tmp_path / "next", **given, start={"INIT_CHECKPOINT": str(tmp_path / "start")}, steps=NO_STEPS)
+    first, then = (checkpoint.load_model(tmp_path / name).params for name in ("start", "next"))
+    jax.tree.map(np.testing.assert_array_equal, first, then)
+    report = json.loads((tmp_path / "start" / "report.json").read_text())
+    assert sorted(report["data"]) == [f"{name}, split 'train'" for name in ("folder_text", "synthetic_pairs")]
+
+
+def test_the_starts_targets_are_originals():
+    streams = {stream.name: stream for stream in recipe("umt_small_start").streams}
+    for name, source, target in (("to_second", "en", "de"), ("to_first", "de", "en")):
+        data = streams[name].data
+        assert (data.task, data.source, data.target, data.order) == ("synthetic_pairs", source, target, "reversed")
+        assert objectives.options(streams[name].objective).get("weight") is None
 
 
 def test_what_can_not_be_translated_is_refused_at_once(data, language_model, tmp_path):

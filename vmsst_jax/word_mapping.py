@@ -41,16 +41,30 @@ def _training_flags(flags: argparse.ArgumentParser) -> None:
     add("--input", required=True, metavar="FILE", help="UTF-8 text, one sentence per line")
     add("--output", required=True, metavar="OUT.vec", help="in word2vec's text form; OUT.vec.gz compresses")
     add("--dim", type=command.positive, default=300, metavar="N", help="numbers of a vector (%(default)s)")
-    add("--window", type=command.positive, default=5, metavar="N", help="words to either side (%(default)s)")
+    add(
+        "--window",
+        type=_windows,
+        default=(5,),
+        metavar="N[,N]",
+        help="words to either side (5); of several, each has its own vectors, which are written side by side",
+    )
     add("--min_count", type=command.positive, default=5, metavar="N", help="rarer words get none (%(default)s)")
     add("--epochs", type=command.positive, default=5, metavar="N", help="passes over the text (%(default)s)")
     add("--negative", type=command.positive, default=10, metavar="N", help="words drawn against each (%(default)s)")
     add("--sample", type=float, default=1e-4, metavar="P", help="thins out words more frequent (%(default)s)")
     add("--cbow", action="store_true", help="predict a word from those around it, not these from it")
-    add("--keep_case", action="store_true", help="don't lower-case the words")
+    case = flags.add_mutually_exclusive_group()
+    case.add_argument("--keep_case", action="store_true", help="don't lower-case the words")
+    case.add_argument(
+        "--true_case", action="store_true", help="lower-case, but write every word as it most often stands in sentences"
+    )
     add("--threads", type=command.positive, default=1, metavar="N", help="of gensim; only 1 can be repeated exactly")
     add("--seed", type=command.natural, default=0, metavar="N", help="of random numbers (%(default)s)")
     add("--overwrite", action="store_true", help="replace an existing output")
+
+
+def _windows(text: str) -> tuple[int, ...]:
+    return tuple(command.positive(part) for part in text.split(","))
 
 
 def _mapping_flags(flags: argparse.ArgumentParser) -> None:
@@ -130,7 +144,8 @@ def _translation_flags(flags: argparse.ArgumentParser) -> None:
     _language_flags(flags)
     add("--input", required=True, metavar="FILE", help="UTF-8 text, one sentence per line; may have empty ones")
     add("--output", required=True, metavar="OUT", help="for the translations")
-    add("--overwrite", action="store_true", help="replace an existing output")
+    add("--pairs", metavar="OUT.tsv", help="for originals and translations together, see tasks/synthetic_pairs.py")
+    add("--overwrite", action="store_true", help="replace existing outputs")
 
 
 def _score_flags(flags: argparse.ArgumentParser) -> None:
@@ -143,10 +158,12 @@ def _score_flags(flags: argparse.ArgumentParser) -> None:
 def _train(args: argparse.Namespace) -> None:
     from vmsst_jax.words import training
 
-    names = ("dim", "window", "min_count", "epochs", "negative", "sample", "threads", "seed")
+    names = ("dim", "min_count", "epochs", "negative", "sample", "threads", "seed")
     settings = training.TrainingSettings(
+        window=args.window if len(args.window) > 1 else args.window[0],
         algorithm="cbow" if args.cbow else "skip_gram",
         lower=not args.keep_case,
+        true_case=args.true_case,
         **{name: getattr(args, name) for name in names},
     )
     made = training.train(args.input, args.output, settings, overwrite=args.overwrite)
@@ -192,6 +209,7 @@ def _translate(args: argparse.Namespace) -> None:
         args.source,
         args.target,
         candidates=args.candidates,
+        pairs=args.pairs,
         overwrite=args.overwrite,
     )
     print(

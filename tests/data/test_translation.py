@@ -117,6 +117,30 @@ def test_pairs_in_one_direction_whichever_way_they_are_stored(tokenizer):
     assert rows.lengths.tolist() == [max(sizes["en"][i], sizes["de"][j]) for i, j in ((0, 0), (1, 1), (3, 2))]
 
 
+def test_pairs_of_one_order_alone(tokenizer):
+    """Of translations by a machine, those whose original is the target, or those whose original is the source."""
+    pairs = [("en", "de", 0, 0), ("de", "en", 1, 1), ("en", "de", 3, 2)]
+    examples = [
+        {"source": TEXT[a][i], "target": TEXT[b][j], "source_lang": a, "target_lang": b, "pair_id": n}
+        for n, (a, b, i, j) in enumerate(pairs)
+    ]
+    caches = [TokenCache.build(examples, tokenizer, LANGUAGES, 40)]
+    de, en = LANGUAGES.id("de"), LANGUAGES.id("en")
+    for source, target, order, ids, targets in (
+        (de, en, "reversed", [0, 2], ["the red house", "a red bird"]),
+        (de, en, "given", [1], ["a tree"]),
+        (en, de, "reversed", [1], ["ein baum"]),
+    ):
+        rows = TranslationRows(caches, tokenizer, source, target, "one to another", order)
+        assert rows.ids(np.arange(len(ids))).tolist() == ids == rows.ids(np.arange(len(rows.lengths))).tolist()
+        batch = rows.batch(np.arange(len(ids)), 30, 0)
+        assert batch["target"].tolist() == [row(tokenizer, text, 30) for text in targets]
+        assert batch["source_lang"].tolist() == [source] * len(ids)
+    forth = [TokenCache.build([examples[0]], tokenizer, LANGUAGES, 40)]
+    with pytest.raises(ValueError, match="all 1 pairs from en to de stand the other way round .* order is 'reversed'"):
+        TranslationRows(forth, tokenizer, en, de, "en to de", "reversed")
+
+
 def test_where_words_begin(tokenizer):
     ids = np.array(tokenizer.pieces(["the red house and the tree"])[0])
     words, starts = [], tokenizer.word_starts(ids)
@@ -148,6 +172,10 @@ def test_a_tokenizer_without_words_is_refused(corpus):
         (lambda: NoisyText("t", "en"), "batch_size is None and batch_tokens None"),
         (lambda: NoisyText("t", "", batch_size=3), "NoisyText.language is ''"),
         (lambda: NoisyText("t", "en", batch_size=3, widths=(2,)), "NoisyText.widths is 2"),
+        (
+            lambda: TranslationText("t", batch_size=3, order="back"),
+            "TranslationText.order is 'back'; use one of 'both', ",
+        ),
         (lambda: RoundTripText("t", "en", batch_size=3, through="xx").check(LANGUAGES), "unknown language 'xx'"),
         (
             lambda: TranslationText("t", batch_size=3, source="en", target="yy").check(LANGUAGES),

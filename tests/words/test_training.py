@@ -1,10 +1,12 @@
 """Training by gensim: words that keep the same company come near; what is done is left alone."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from vmsst_jax import word_mapping
 from vmsst_jax.words import training, vectors
 from vmsst_jax.words.training import TrainingSettings
 
@@ -34,6 +36,28 @@ def test_words_of_like_company_come_near(text):
     assert unit["pear"] @ unit["plum"] > unit["dog"] @ unit["plum"] + 0.2
 
 
+def test_several_windows_stand_side_by_side(text):
+    alone = {}
+    for window in (1, 4):
+        output = text.parent / f"{window}.vec"
+        training.train(text, output, dataclasses.replace(QUICK, window=window), progress=False)
+        alone[window] = vectors.read(output)
+    both = dataclasses.replace(QUICK, window=(4, 1))
+    output = text.parent / "both.vec"
+    assert training.train(text, output, both, progress=False)["dim"] == 24
+    found = vectors.read(output)
+    assert found.words == alone[1].words == alone[4].words
+    for part, window in zip(np.split(found.vectors, 2, axis=1), (4, 1), strict=True):
+        np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1, atol=1e-5)
+        cosines = (part * alone[window].vectors).sum(axis=1) / np.linalg.norm(alone[window].vectors, axis=1)
+        np.testing.assert_allclose(cosines, 1, atol=1e-5)
+    assert training.train(text, output, both)["found"]
+    with pytest.raises(FileExistsError, match="was made of other inputs or settings"):
+        training.train(text, output, dataclasses.replace(QUICK, window=(1, 4)))
+    word_mapping.main(["train_vectors", f"--input={text}", f"--output={text.parent}/c.vec", "--window=1,4", "--dim=6"])
+    assert vectors.read(text.parent / "c.vec").vectors.shape[1] == 12
+
+
 def test_what_is_done_is_left_alone(text, capsys):
     output = text.parent / "a.vec.gz"
     assert not training.train(text, output, QUICK)["found"]
@@ -61,6 +85,8 @@ def test_bad_inputs(text):
         ({"algorithm": "glove"}, "the algorithm is 'glove'; use one of skip_gram, cbow"),
         ({"dim": 0}, "TrainingSettings.dim is 0"),
         ({"sample": 1.0}, "TrainingSettings.sample is 1.0"),
+        ({"window": (3, 0)}, "an entry of TrainingSettings.window is 0"),
+        ({"window": (3, 3)}, "wanted one window, or different ones"),
     ):
         with pytest.raises(ValueError, match=message):
             TrainingSettings(**options)

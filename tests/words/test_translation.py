@@ -79,6 +79,27 @@ def test_the_command_translates_and_scores(saved, tmp_path, capsys):
     assert found == {"words": 5, "covered": 3, "accuracy": pytest.approx(2 / 3)}
 
 
+def test_pairs_are_written_beside(saved, tmp_path):
+    """In the form of tests/tasks/test_folder_text.py, without empty lines and with no more tabs than columns."""
+    (tmp_path / "in.txt").write_text("The dog runs.\n\na  black\tcat\n")
+    flags = ["translate", f"--mapping={saved}", "--source=en", "--target=de", f"--input={tmp_path}/in.txt"]
+    flags += [f"--output={tmp_path}/out.txt", f"--pairs={tmp_path}/out.tsv"]
+    wanted = "en\tde\tThe dog runs.\tDer hund läuft.\nen\tde\ta black cat\tein schwarz katze\n"
+    for left in ("nothing", "everything", "all but the pairs"):
+        if left == "all but the pairs":
+            (tmp_path / "out.tsv").unlink()
+        word_mapping.main(flags)
+        assert (tmp_path / "out.tsv").read_text() == wanted, left
+    (tmp_path / "out.tsv").write_text("mine\n")
+    with pytest.raises(FileExistsError, match="out.tsv exists and has other pairs; use --overwrite"):
+        word_mapping.main(flags)
+    assert (tmp_path / "out.tsv").read_text() == "mine\n" and not (tmp_path / "out.tsv.new").exists()
+    word_mapping.main([*flags, "--overwrite"])
+    assert (tmp_path / "out.tsv").read_text() == wanted
+    with pytest.raises(ValueError, match="out.txt would be written twice"):
+        word_mapping.main([*flags[:-1], f"--pairs={tmp_path}/out.txt"])
+
+
 def test_bad_inputs(saved, mapping, tmp_path):
     for pair, message in (
         (("en", "fr"), "the word mapping has no language 'fr', only en, de"),

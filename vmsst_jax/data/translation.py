@@ -25,6 +25,7 @@ from vmsst_jax.data.tlm import CachedPairs, PairRows
 
 DRAWS = 5  # of ``shuffle.draws``
 ENDS = 2  # special tokens of a row
+ORDERS = ("both", "given", "reversed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,11 +135,20 @@ class TranslationText(PairRows):
     """Pairs for supervised translation; beside what ``PairRows`` has, the direction:
 
     Attributes:
-      source, target: codes; pairs of these two languages are taken whichever way round the corpus has them.
+      source, target: codes.
+      order: which pairs of these two languages are taken: "both", whichever way round the corpus has them; "given",
+        those that it has from ``source`` to ``target``; "reversed", those that it has from ``target`` to ``source``:
+        of what a machine translated, the originals are then the targets.
     """
 
     source: str = ""
     target: str = ""
+    order: str = "both"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.order not in ORDERS:
+            raise ValueError(f"TranslationText.order is {self.order!r}; use one of {', '.join(map(repr, ORDERS))}")
 
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """As ``PairRows.check``; also ValueError for a direction that is none."""
@@ -156,10 +166,11 @@ class TranslationText(PairRows):
         lang = languages.id(self.source), languages.id(self.target)
         name = f"{self.source} to {self.target}"
         label = f"translation {name}"
-        return self._open(
-            tokenizer, languages, lambda caches: TranslationRows(caches, tokenizer, *lang, name), seed, label, shards,
-            accumulate,
-        )  # fmt: skip
+
+        def rows(caches):
+            return TranslationRows(caches, tokenizer, *lang, name, self.order)
+
+        return self._open(tokenizer, languages, rows, seed, label, shards, accumulate)
 
 
 def _shapes(sizes: Sizes, width: int, shards: int, accumulate: int, tokens: tuple[str, ...]) -> dict:
@@ -264,9 +275,9 @@ class SentenceRows:
 
 
 class TranslationRows:
-    """The ``Rows`` of pairs in one direction."""
+    """The ``Rows`` of pairs in one direction; ``order`` as in ``TranslationText``."""
 
-    def __init__(self, caches, tokenizer, source: int, target: int, name: str):
+    def __init__(self, caches, tokenizer, source: int, target: int, name: str, order: str = "both"):
         if (len(tokenizer.prefix_ids), len(tokenizer.suffix_ids)) != (1, 1):
             raise ValueError(
                 f"the tokenizer puts {len(tokenizer.prefix_ids)} tokens before a sentence and "
@@ -275,9 +286,15 @@ class TranslationRows:
         self._eos, self._pad, self._name = tokenizer.suffix_ids[0], tokenizer.pad_id, name
         self._pairs = CachedPairs(caches)
         langs = self._pairs.langs()
-        straight = (langs == (source, target)).all(axis=1)
-        self._first = (~straight).astype(np.int64)  # the side that is the source
-        self._index = np.flatnonzero(straight | (langs == (target, source)).all(axis=1))
+        straight, turned = ((langs == pair).all(axis=1) for pair in ((source, target), (target, source)))
+        self._first = turned.astype(np.int64)  # the side that is the source
+        wanted = {"both": straight | turned, "given": straight, "reversed": turned}[order]
+        if not wanted.any() and (straight | turned).any():
+            raise ValueError(
+                f"all {(straight | turned).sum():,} pairs from {name} stand the other way round in the corpus, and "
+                f"TranslationText.order is {order!r}; did you want another order or direction?"
+            )
+        self._index = np.flatnonzero(wanted)
         self._lang = {"source_lang": source, "target_lang": target}
         self.lengths, self.dropped = self._pairs.lengths[self._index].max(axis=1), self._pairs.dropped
 

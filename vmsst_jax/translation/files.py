@@ -17,6 +17,7 @@ from vmsst_jax import disk
 from vmsst_jax.retrieval.lines import TextFile
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.store import versions, write_json
+from vmsst_jax.translation import pairs as pair_file
 from vmsst_jax.translation.translator import Translator
 
 BLOCK = 1024  # lines between two saves of the progress
@@ -136,7 +137,9 @@ def translate_file(
             "versions": versions(),
         }
         if paths.pairs is not None:
-            about["pairs"] = {"path": str(paths.pairs), "rows": _write_pairs(text, paths, (source, target))}
+            both = _lines(text), _translations(paths.partial)
+            count = pair_file.write(paths.pairs, *both, (source, target), text.path, overwrite=True)
+            about["pairs"] = {"path": str(paths.pairs), "rows": count}
         write_json(paths.about, about)
         os.replace(paths.partial, paths.text)
     paths.progress.unlink()
@@ -191,29 +194,6 @@ def _write(
                 state[name] += translator.counts[name] - before[name]
             write_json(paths.progress, state)
     return time.monotonic() - begin
-
-
-def _write_pairs(text: TextFile, paths: Paths, languages: tuple[str, str]) -> int:
-    """Writes the pairs and returns their number; ValueError where there are none."""
-    draft = paths.pairs.with_name(paths.pairs.name + ".new")
-    count = 0
-    with disk.writing(paths.pairs):
-        with open(draft, "w", encoding="utf-8") as out:
-            for original, translation in zip(_lines(text), _translations(paths.partial), strict=True):
-                original = " ".join(original.split())
-                if original and translation:
-                    count += 1
-                    out.write("\t".join((*languages, original, translation)) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        if not count:
-            draft.unlink()
-            raise ValueError(
-                f"{text.path}: of its {text.rows:,} lines none has both text and a translation, so there are no pairs "
-                "to write; is the model trained?"
-            )
-        os.replace(draft, paths.pairs)
-    return count
 
 
 def _lines(text: TextFile) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from vmsst_jax import checks, disk
 from vmsst_jax.retrieval.lines import TextFile, scan
@@ -24,35 +27,58 @@ class TrainingSettings:
 
     Attributes:
       algorithm: "skip_gram" or "cbow".
-      dim: numbers of a vector.
-      window: words to either side.
+      dim: numbers of a vector, or of its part for every window.
+      window: words to either side. Of several windows, each has vectors of its own, whose directions stand side by side
+        in one vector of ``dim`` numbers for each: less is left to chance, which helps small texts.
       min_count: rarer words have no vector.
       epochs: passes over the text.
       negative: words drawn against each that was seen.
       sample: words more frequent than this are thinned out.
       lower: whether words are lower-cased.
+      true_case: whether words that were lower-cased are written as they most often stand in the text, the beginnings of
+        sentences not counted: German "Hund" and "der", English "dog" and "London".
       seed: with one thread, the same seed gives the same vectors.
       threads: of gensim.
     """
 
     algorithm: str = "skip_gram"
     dim: int = 300
-    window: int = 5
+    window: int | tuple[int, ...] = 5
     min_count: int = 5
     epochs: int = 5
     negative: int = 10
     sample: float = 1e-4
     lower: bool = True
+    true_case: bool = False
     seed: int = 0
     threads: int = 1
 
     def __post_init__(self):
         if self.algorithm not in ALGORITHMS:
             raise ValueError(f"the algorithm is {self.algorithm!r}; use one of {', '.join(ALGORITHMS)}")
-        for name in ("dim", "window", "min_count", "epochs", "negative", "threads"):
+        for name in ("dim", "min_count", "epochs", "negative", "threads"):
             checks.whole(f"TrainingSettings.{name}", getattr(self, name))
+        if isinstance(self.window, tuple | list):
+            checks.wholes("TrainingSettings.window", self.window)
+            if len(set(self.window)) < len(self.window) or not self.window:
+                raise ValueError(f"TrainingSettings.window is {self.window!r}; wanted one window, or different ones")
+        else:
+            checks.whole("TrainingSettings.window", self.window)
+        if self.true_case and not self.lower:
+            raise ValueError("TrainingSettings.true_case is for words that are lower-cased, and lower is False")
         checks.whole("TrainingSettings.seed", self.seed, 0)
         checks.number("TrainingSettings.sample", self.sample, below=1.0)
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """One or several."""
+        return tuple(self.window) if isinstance(self.window, tuple | list) else (self.window,)
+
+    def to_json(self) -> dict:
+        """A dictionary as JSON gives it back."""
+        window = list(self.window) if isinstance(self.window, tuple | list) else self.window
+        made = {**dataclasses.asdict(self), "window": window}
+        return {name: value for name, value in made.items() if value or name != "true_case"}  # as before there was one
 
 
 class Sentences:
@@ -98,13 +124,12 @@ def train(
     output = disk.check_place(output, (".vec", ".txt", ".gz"), "file for the vectors")
     disk.check_apart(text, (output,))
     read = scan(text)
-    about = {"text": read.identity(), "settings": dataclasses.asdict(settings)}
+    about = {"text": read.identity(), "settings": settings.to_json()}
     beside = output.with_name(output.name + ".json")
     if (made := finished(output, beside, about, overwrite)) is not None:
         return {**made, "found": True}
-    model = _train(read, settings, progress)
-    found = vectors.WordVectors(list(model.wv.index_to_key), model.wv.vectors)
-    about = {**about, "words": len(found.words), "dim": settings.dim, "sentences": read.rows}
+    found = _train(read, settings, progress)
+    about = {**about, "words": len(found.words), "dim": found.vectors.shape[1], "sentences": read.rows}
     # The description first: without the vectors it says nothing, vectors without it couldn't be told from others.
     write_json(beside, about)
     vectors.write(output, found)
@@ -129,7 +154,37 @@ def finished(output: Path, beside: Path, about: dict, overwrite: bool) -> dict |
     )
 
 
-def _train(text: TextFile, settings: TrainingSettings, progress: bool):
+def _train(text: TextFile, settings: TrainingSettings, progress: bool) -> vectors.WordVectors:
+    """The words of a text and their vectors; of several windows, each has the same weight."""
+    passes = len(settings.windows) * (1 + settings.epochs)
+    with Progress(f"word vectors of {text.path}, {passes} passes", passes * text.rows, shown=progress) as told:
+        sentences = Sentences(text, settings.lower, told)
+        models = [_trained(sentences, text, settings, window) for window in settings.windows]
+    words, parts = list(models[0].wv.index_to_key), [model.wv.vectors for model in models]
+    if len(parts) > 1:
+        parts = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+    if settings.true_case:
+        forms = true_cases(text)
+        words = [forms.get(word, word) for word in words]
+    return vectors.WordVectors(words, np.concatenate(parts, axis=1))
+
+
+def true_cases(text: TextFile) -> dict[str, str]:
+    """{lower-cased word: as it is written most often}; a word's first places in lines count only if it has no other."""
+    inside, first = collections.defaultdict(collections.Counter), {}
+    for lines in text.blocks(0, BLOCK):
+        for line in lines:
+            begun = False
+            for token in tokens.tokenize(line, lower=False):
+                if begun:
+                    inside[token.lower()][token] += 1
+                else:
+                    first.setdefault(token.lower(), token.lower())
+                begun = begun or tokens.has_letter(token)
+    return first | {word: counts.most_common(1)[0][0] for word, counts in inside.items()}
+
+
+def _trained(sentences: Sentences, text: TextFile, settings: TrainingSettings, window: int):
     """gensim's model of a text."""
     try:
         from gensim.models import Word2Vec
@@ -138,10 +193,9 @@ def _train(text: TextFile, settings: TrainingSettings, progress: bool):
             f"training word vectors needs gensim ({error}); install it with pip install 'vmsst_jax[word_vectors]', or "
             "bring vectors in word2vec's text form"
         ) from None
-    passes = 1 + settings.epochs
     model = Word2Vec(
         vector_size=settings.dim,
-        window=settings.window,
+        window=window,
         min_count=settings.min_count,
         sg=int(settings.algorithm == "skip_gram"),
         negative=settings.negative,
@@ -150,13 +204,11 @@ def _train(text: TextFile, settings: TrainingSettings, progress: bool):
         workers=settings.threads,
         epochs=settings.epochs,
     )
-    with Progress(f"word vectors of {text.path}, {passes} passes", passes * text.rows, shown=progress) as told:
-        sentences = Sentences(text, settings.lower, told)
-        model.build_vocab(sentences)
-        if len(model.wv) < 2:
-            raise ValueError(
-                f"{text.path}: {len(model.wv)} words occur {settings.min_count} times or more in its {text.rows:,} "
-                "lines; give more text, or a lower --min_count"
-            )
-        model.train(sentences, total_examples=model.corpus_count, epochs=model.epochs)
+    model.build_vocab(sentences)
+    if len(model.wv) < 2:
+        raise ValueError(
+            f"{text.path}: {len(model.wv)} words occur {settings.min_count} times or more in its {text.rows:,} "
+            "lines; give more text, or a lower --min_count"
+        )
+    model.train(sentences, total_examples=model.corpus_count, epochs=model.epochs)
     return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from vmsst_jax import disk
 from vmsst_jax.retrieval import csls
 from vmsst_jax.retrieval.exact import normalize
-from vmsst_jax.retrieval.lines import scan
+from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.store import write_json
+from vmsst_jax.translation import pairs as pair_file
 from vmsst_jax.words import lexicon, tokens
 from vmsst_jax.words.mapped import WordMapping
 from vmsst_jax.words.training import finished
@@ -34,7 +35,7 @@ class WordTranslator:
     Args:
       mapping: the languages' words.
       source, target: codes.
-      candidates: only so many of the most frequent target words are taken.
+      candidates: only so many of the most frequent target words are taken, and of these what holds a letter.
       k: neighbours in CSLS.
 
     Attributes:
@@ -53,7 +54,8 @@ class WordTranslator:
         self.source, self.target = mapping.languages[source], mapping.languages[target]
         self.counts = {"words": 0, "unknown": 0}
         self._rows = {word: i for i, word in enumerate(self.source.words)}
-        self._corpus = normalize(self.target.vectors[:candidates])
+        self._candidates = [i for i, word in enumerate(self.target.words[:candidates]) if tokens.has_letter(word)]
+        self._corpus = normalize(self.target.vectors[self._candidates])
         frequent = normalize(self.source.vectors[:candidates])
         _, self._densities = csls.densities(frequent, self._corpus, k)
         self._known: dict[int, str] = {}
@@ -65,7 +67,9 @@ class WordTranslator:
             # A query's own density moves all its scores alike.
             none = np.zeros(len(missing), np.float32)
             best = csls.nearest(queries, self._corpus, none, self._densities, 1)[1][:, 0]
-            self._known |= {row: self.target.words[i] for row, i in zip(missing, best.tolist(), strict=True)}
+            self._known |= {
+                row: self.target.words[self._candidates[i]] for row, i in zip(missing, best.tolist(), strict=True)
+            }
         return [self._known[row] for row in rows]
 
     def translate(self, texts: Iterable[str]) -> list[str]:
@@ -104,6 +108,7 @@ def translate_file(
     target: str,
     *,
     candidates: int = CANDIDATES,
+    pairs: str | os.PathLike | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> dict:
@@ -111,19 +116,20 @@ def translate_file(
 
     An output that was made of the same is left alone.
 
+    Args:
+      path: what ``word_mapping map`` wrote.
+      pairs: also a file for originals and translations together, see ``translation.pairs``.
+
     Returns:
       The contents of OUTPUT.json, and "found": whether it was there.
 
     Raises:
       ValueError, FileNotFoundError: what loading the mapping, ``WordTranslator`` and ``lines.scan`` raise.
-      FileExistsError: the output exists, and is of something else.
+      FileExistsError: an output exists, and is of something else.
     """
     output = Path(output)
-    if not output.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {output.parent} to write {output.name} into; make it first")
     beside = output.with_name(output.name + ".json")
-    disk.check_apart(text, (output, beside))
-    disk.check_apart(path, (output, beside))
+    _check_places([output, beside, *([Path(pairs)] if pairs else [])], (text, path))
     read, mapping = scan(text), WordMapping.load(path)
     about = {
         "input": read.identity(),
@@ -131,17 +137,43 @@ def translate_file(
         "languages": [source, target],
         "candidates": candidates,
     }
-    if (made := finished(output, beside, about, overwrite)) is not None:
-        return {**made, "found": True}
-    translator = WordTranslator(mapping, source, target, candidates=candidates)
+    made = finished(output, beside, about, overwrite)
+    found = made is not None
+    if not found:
+        translator = WordTranslator(mapping, source, target, candidates=candidates)
+        made = _write(translator, read, output, beside, about, progress)
+    if pairs:
+        both = _lines(read), _lines(scan(output))
+        pair_file.write(pairs, *both, (source, target), read.path, overwrite=overwrite)
+    return {**made, "found": found}
+
+
+def _check_places(written: list[Path], inputs) -> None:
+    """FileNotFoundError where a folder is missing, ValueError where a file would be read and written, or twice."""
+    for place in written:
+        if not place.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} into; make it first")
+    for source in inputs:
+        disk.check_apart(source, written)
+    if len({os.path.realpath(place) for place in written}) < len(written):
+        raise ValueError(f"{written[-1]} would be written twice; use another name for the pairs")
+
+
+def _write(translator: WordTranslator, read: TextFile, output: Path, beside: Path, about: dict, progress: bool) -> dict:
+    """Writes the translations and, before they lie in their place, ``beside``, whose contents are returned."""
     with disk.writing(output), disk.replacing(output) as file:
         with Progress(f"translating {read.path}", read.rows, shown=progress) as told:
             for lines in read.blocks(0, BLOCK):
                 file.write("".join(f"{line}\n" for line in translator.translate(lines)).encode())
                 told.update(len(lines))
-        about |= {"rows": read.rows, **translator.counts}
+        about = {**about, "rows": read.rows, **translator.counts}
         write_json(beside, about)
-    return {**about, "found": False}
+    return about
+
+
+def _lines(text: TextFile) -> Iterator[str]:
+    for block in text.blocks(0, BLOCK):
+        yield from block
 
 
 def accuracy(
