@@ -6,6 +6,7 @@ import pytest
 from vmsst_jax.data.cache import TokenCache
 from vmsst_jax.data.document_cache import Cleaning, DocumentCache
 from vmsst_jax.data.document_pool import Corpus
+from vmsst_jax.data.documents import DocumentSet
 from vmsst_jax.data.languages import Languages
 from vmsst_jax.data.noise import Noise, disturb
 from vmsst_jax.data.shuffle import draws
@@ -99,6 +100,21 @@ def test_noisy_and_round_trip_batches(tokenizer, corpus):
     assert (batch["source"] != later["source"]).any()
 
 
+def test_round_trips_through_a_languages_own_pieces(tokenizer, corpus, monkeypatch):
+    monkeypatch.setattr(DocumentSet, "open", lambda self, *args: corpus)
+    for own in (False, True):
+        data = RoundTripText("t", "de", batch_size=3, widths=(40,), through="en", own_pieces=own)
+        stream = data.open(tokenizer, LANGUAGES, 0)
+        batch, _ = stream.next()
+        assert ("writable" in batch) == own
+    wanted = {EOS} | {piece for text in sentences_of("en") for piece in tokenizer.pieces([text])[0]}
+    assert [set(np.flatnonzero(row).tolist()) for row in batch["writable"]] == [wanted] * 3
+    assert batch["writable"].shape == (3, tokenizer.vocab_size) and 3 < len(wanted) < tokenizer.vocab_size - 5
+    assert f"written of {len(wanted):,} pieces" in stream.facts()[0]
+    with pytest.raises(ValueError, match="there are no sentences in fr, so translations into it have no pieces"):
+        RoundTripText("t", "de", batch_size=3, through="fr", own_pieces=True).open(tokenizer, LANGUAGES, 0)
+
+
 def test_pairs_in_one_direction_whichever_way_they_are_stored(tokenizer):
     pairs = [("en", "de", 0, 0), ("de", "en", 1, 1), ("en", "fr", 0, 0), ("en", "de", 3, 2)]
     texts = {**TEXT, "fr": ["la maison"]}
@@ -137,7 +153,7 @@ def test_pairs_of_one_order_alone(tokenizer):
         assert batch["target"].tolist() == [row(tokenizer, text, 30) for text in targets]
         assert batch["source_lang"].tolist() == [source] * len(ids)
     forth = [TokenCache.build([examples[0]], tokenizer, LANGUAGES, 40)]
-    with pytest.raises(ValueError, match="all 1 pairs from en to de stand the other way round .* order is 'reversed'"):
+    with pytest.raises(ValueError, match="all 1 pairs from en to de stand the other way .*order is 'reversed'"):
         TranslationRows(forth, tokenizer, en, de, "en to de", "reversed")
 
 

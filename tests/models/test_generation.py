@@ -28,7 +28,7 @@ def step_of(logits, rows):
     return step
 
 
-def search(logits, limits, size=LIMIT, **options):
+def search(logits, limits, size=LIMIT, writable=None, **options):
     options = Decoding(**options)
     limits = jnp.array(limits)
     cache = jnp.full((len(limits), options.beams), EOS, jnp.int32)
@@ -36,7 +36,8 @@ def search(logits, limits, size=LIMIT, **options):
     @jax.jit
     def run(key):
         step = step_of(logits, len(limits))
-        return write(step, cache, limits, size, EOS, (0, PAD), PAD, options, jax.random.split(key, len(limits)))
+        keys = jax.random.split(key, len(limits))
+        return write(step, cache, limits, size, EOS, (0, PAD), PAD, options, keys, writable)
 
     found, scores = run(jax.random.key(0))
     return [[int(t) for t in row] for row in found], np.asarray(scores)
@@ -96,6 +97,20 @@ def test_one_beam_is_greedy():
     options = (9, EOS, PAD, allowed, Decoding(length_penalty=0.0))
     rows, _ = jax.jit(lambda c: generation.beam(step_of(languages, 30), c, jnp.array(limits), *options))(cache)
     assert rows.tolist() == found
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"sample": True}])
+def test_every_row_has_its_own_words(options):
+    """As if the others were infinitely unlikely."""
+    languages, limits = np.stack([language(seed) for seed in range(12)]), [9] * 12
+    writable = np.ones((12, VOCAB), bool)
+    writable[np.arange(12), [3, 4, 5] * 4] = False
+    found, scores = search(languages, limits, 9, jnp.array(writable), **options)
+    never = np.where(writable[:, None, None], languages, -np.inf)
+    wanted, wanted_scores = search(never, limits, 9, **options)
+    assert found == wanted != search(languages, limits, 9, **options)[0]
+    np.testing.assert_allclose(scores, wanted_scores, rtol=1e-6)
+    assert not any(set(row) & {word} for row, word in zip(found, [3, 4, 5] * 4, strict=True))
 
 
 def test_more_beams_score_better_and_length_penalties_lengthen():

@@ -96,6 +96,27 @@ def test_back_translation_is_translation_of_what_the_model_writes(model):
     )
 
 
+def test_sources_are_written_of_what_may_be_written(model):
+    """The words of one language alone, though an untrained model would take any."""
+    module, params = model
+    params = jax.tree.map(lambda x: 8 * x if x.ndim > 1 else x, params)
+    bias = params["decoder"]["mlm_head"]["bias"]
+    params["decoder"]["mlm_head"]["bias"] = bias.at[EOS].set(-4.0)  # so that it writes something
+    given = batch()
+    writable = np.zeros((len(given["target"]), VOCAB), bool)
+    writable[:, [EOS, *range(5, 5 + WORDS)]] = True
+    args = (given["target"], given["target_lang"], given["source_lang"])
+    free, _ = jitted(module, "translate")(params, *args)
+    written, _ = jax.jit(
+        lambda p: module.apply({"params": p}, *args, writable=jnp.array(writable), method="translate")
+    )(params)
+    allowed = {EOS, PAD, *range(5, 5 + WORDS)}
+    assert set(np.unique(written)) <= allowed and not set(np.unique(free)) <= allowed
+    trip = {name: x for name, x in given.items() if name != "source"} | {"writable": writable}
+    value, _ = jax.jit(loss_function(module, back_translation, train=True))(params, {}, trip, 0, jax.random.key(0))
+    assert float(value) == pytest.approx(mean_nll(module, params, np.asarray(written), given), rel=1e-5)
+
+
 def test_what_is_written_knows_no_dropout(model):
     """The gradient's pass has dropout: two keys, two losses; the written sources are the same."""
     module, params = make(dropout=0.3, attention_dropout=0.3)

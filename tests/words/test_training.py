@@ -80,11 +80,29 @@ def test_case_is_kept_if_wanted(text):
     assert "Cat" in vectors.read(text.parent / "a.vec").words
 
 
+def test_words_are_written_as_they_stand_inside_sentences(tmp_path):
+    lines = [
+        "Der Hund schläft, der Mann nicht.",
+        "Hund und Mann: ein HUND.",
+        "Ein Hund sieht ein' Mann.",
+        "- Das war's.",
+    ]
+    (tmp_path / "de.txt").write_text("\n".join(lines) + "\n")
+    for true_case in (False, True):
+        settings = TrainingSettings(dim=4, epochs=1, min_count=1, true_case=true_case)
+        training.train(tmp_path / "de.txt", tmp_path / f"{true_case}.vec", settings, progress=False)
+    plain, cased = (vectors.read(tmp_path / f"{case}.vec") for case in (False, True))
+    assert [word.lower() for word in cased.words] == plain.words
+    np.testing.assert_array_equal(cased.vectors, plain.vectors)
+    assert set(cased.words) == {*"der Hund schläft Mann nicht und ein sieht das war s".split(), *"-,:.'"}
+
+
 def test_bad_inputs(text):
     for options, message in (
         ({"algorithm": "glove"}, "the algorithm is 'glove'; use one of skip_gram, cbow"),
         ({"dim": 0}, "TrainingSettings.dim is 0"),
         ({"sample": 1.0}, "TrainingSettings.sample is 1.0"),
+        ({"true_case": True, "lower": False}, "true_case is for words that are lower-cased"),
         ({"window": (3, 0)}, "an entry of TrainingSettings.window is 0"),
         ({"window": (3, 3)}, "wanted one window, or different ones"),
     ):

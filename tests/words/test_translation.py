@@ -55,6 +55,13 @@ def test_the_nearest_by_csls_is_taken():
         assert (scores.argmax(axis=1) != sims.argmax(axis=1)).any()
 
 
+def test_no_word_becomes_a_mark_or_number(mapping):
+    """The vector of "!" is that of the right translation, and the word behind it is taken."""
+    de = mapping.languages["de"]
+    found = {**mapping.languages, "de": Mapped([*"!7", *de.words], np.r_[de.vectors[:2] * 1.01, de.vectors])}
+    assert WordTranslator(WordMapping(found, {}), "en", "de").translate([" ".join(EN)]) == [" ".join(DE)]
+
+
 def test_the_command_translates_and_scores(saved, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("The dog runs.\n\nblack cat?\n")
     (tmp_path / "words.txt").write_text("dog hund\ndog köter\ncat hund\nman mann\nunicorn einhorn\nred rouge\n")

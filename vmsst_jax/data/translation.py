@@ -2,7 +2,8 @@
 
 Every row is ``</s> w1 .. wn </s>``, whatever frame the tokenizer puts around a sentence otherwise. A batch holds
 ``target`` and ``source`` int32 [B, L] and their languages ``target_lang`` and ``source_lang`` int32 [B]; for back
-translation there is no ``source``: the step writes it.
+translation there is no ``source``: the step writes it, of the pieces that ``writable`` bool [B, V] allows where there
+is one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from vmsst_jax.data.tlm import CachedPairs, PairRows
 
 DRAWS = 5  # of ``shuffle.draws``
 ENDS = 2  # special tokens of a row
+BLOCK = 65_536  # sentences looked through at a time
 ORDERS = ("both", "given", "reversed")
 
 
@@ -106,9 +108,12 @@ class RoundTripText(Monolingual):
 
     Attributes:
       through: code of the other language.
+      own_pieces: whether translations are written of pieces alone that the sentences of ``through`` have. It keeps a
+        model from copying words of the other language, which both directions would teach each other.
     """
 
     through: str = ""
+    own_pieces: bool = False
 
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """As ``Monolingual.check``; also ValueError where both languages are one."""
@@ -125,8 +130,11 @@ class RoundTripText(Monolingual):
     def open(self, tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1) -> RowStream:
         """An endless stream of batches, the same for any number of ``shards``."""
         lang, through = languages.id(self.language), languages.id(self.through)
-        sentences = Sentences(self.documents.open(tokenizer, languages), lang, self.max_length, self.language)
+        corpus = self.documents.open(tokenizer, languages)
+        sentences = Sentences(corpus, lang, self.max_length, self.language)
         rows = SentenceRows(sentences, tokenizer, lang, through, seed, None)
+        if self.own_pieces:
+            rows.writable = Sentences(corpus, through, self.max_length, self.through).vocabulary(tokenizer)
         return self._stream(rows, tokenizer, seed, shards, accumulate)
 
 
@@ -213,6 +221,16 @@ class Sentences:
         starts = np.cumsum(lengths) - lengths
         return tokens[ragged_index(starts[back], lengths[back])], lengths[back]
 
+    def vocabulary(self, tokenizer) -> np.ndarray:
+        """Which pieces they have, with the end of a sentence: bool [V]. ValueError where there are no sentences."""
+        if not len(self.lengths):
+            raise ValueError(f"there are no sentences in {self.code}, so translations into it have no pieces")
+        found = np.zeros(tokenizer.vocab_size, bool)
+        for first in range(0, len(self.lengths), BLOCK):
+            found[self.pieces(np.arange(first, min(first + BLOCK, len(self.lengths))))[0]] = True
+        found[tokenizer.suffix_ids[-1]] = True
+        return found
+
     def ids(self, rows: np.ndarray) -> np.ndarray:
         """The corpus's own ids of the documents that they stand in: int64 [K]."""
         which, index = self._which[rows], self._index[rows]
@@ -224,12 +242,17 @@ class Sentences:
 
 
 class SentenceRows:
-    """The ``Rows`` of monolingual text: with ``noise`` a noisy source, without none."""
+    """The ``Rows`` of monolingual text: with ``noise`` a noisy source, without none.
+
+    Attributes:
+      writable: bool [V], pieces of which the source is to be written; None for any.
+    """
 
     def __init__(self, sentences: Sentences, tokenizer, lang: int, other: int, seed: int, noise: Noise | None):
         self._sentences, self._lang, self._other, self._seed, self._noise = sentences, lang, other, seed, noise
         self._eos, self._pad = tokenizer.suffix_ids[-1], tokenizer.pad_id
         self.lengths, self.dropped = sentences.lengths + ENDS, sentences.dropped
+        self.writable: np.ndarray | None = None
         if noise is not None:
             if not hasattr(tokenizer, "word_starts"):
                 raise ValueError(
@@ -249,6 +272,8 @@ class SentenceRows:
             batch["source"] = self._rows(np.concatenate(noisy), np.array([len(row) for row in noisy]), width)
         for name, lang in (("source_lang", self._other), ("target_lang", self._lang)):
             batch[name] = np.full(len(index), lang, np.int32)
+        if self.writable is not None:
+            batch["writable"] = np.repeat(self.writable[None], len(index), axis=0)
         return batch
 
     def _disturbed(self, pieces: np.ndarray, uniform: np.ndarray) -> np.ndarray:
@@ -267,7 +292,8 @@ class SentenceRows:
 
     def facts(self) -> list[str]:
         """For a run's overview."""
-        return [f"sentences in {self._sentences.code}" + (" with noise" if self._noise is not None else "")]
+        fact = f"sentences in {self._sentences.code}" + (" with noise" if self._noise is not None else "")
+        return [fact + (f", written of {self.writable.sum():,} pieces" if self.writable is not None else "")]
 
     def checksums(self) -> dict[str, str]:
         """{where the text comes from: its SHA-256}."""

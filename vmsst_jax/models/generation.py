@@ -44,7 +44,16 @@ def longest(source: int) -> int:
 
 
 def write(
-    step, cache, limits, size: int, eos_id: int, never: tuple[int, ...], pad_id: int, options: Decoding, keys=None
+    step,
+    cache,
+    limits,
+    size: int,
+    eos_id: int,
+    never: tuple[int, ...],
+    pad_id: int,
+    options: Decoding,
+    keys=None,
+    writable=None,
 ):
     """Writes a sentence per row.
 
@@ -54,23 +63,27 @@ def write(
       size: S, of the rows.
       never: ids that are never written.
       keys: a JAX key per row [B], for sampling.
+      writable: bool [B, V], the ids that each row may have, the end among them; None for all.
     Returns:
       (rows int32 [B, S]: eos, tokens, eos, padding; scores float32 [B], log p over the length to its penalty).
     """
 
-    allowed = log_likelihoods(limits, eos_id, never)
+    allowed = log_likelihoods(limits, eos_id, never, writable)
     if options.beams == 1:
         return greedy(step, cache, limits, size, eos_id, pad_id, allowed, options, keys)
     return beam(step, cache, limits, size, eos_id, pad_id, allowed, options)
 
 
-def log_likelihoods(limits, eos_id: int, never: tuple[int, ...]):
+def log_likelihoods(limits, eos_id: int, never: tuple[int, ...], writable=None):
     """The function (logits [B, K, V], place) -> log p [B, K, V] of the tokens that may stand there: at a row's limit
-    its end alone, tokens in ``never`` nowhere. The latter take no share of the probability.
+    its end alone, tokens in ``never`` or not ``writable`` nowhere. The latter take no share of the probability.
     """
 
     def allowed(logits, place):
-        log_p = jax.nn.log_softmax(logits.astype(jnp.float32).at[..., jnp.array(never)].set(-jnp.inf))
+        logits = logits.astype(jnp.float32).at[..., jnp.array(never)].set(-jnp.inf)
+        if writable is not None:
+            logits = jnp.where(writable[:, None], logits, -jnp.inf)
+        log_p = jax.nn.log_softmax(logits)
         ends = (place >= limits - 1)[:, None, None] & (jnp.arange(logits.shape[-1]) != eos_id)
         return jnp.where(ends, -jnp.inf, log_p)
 

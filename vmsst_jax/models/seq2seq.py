@@ -193,11 +193,15 @@ class Seq2Seq(nn.Module):
         total, (nll,) = weighted_nll((states,), (ones,), kernel, bias[None], (wanted,), (weights,), options)
         return total, nll
 
-    def translate(self, source, source_lang, target_lang, options: Decoding = Decoding(), keys=None):
+    def translate(self, source, source_lang, target_lang, options: Decoding = Decoding(), keys=None, writable=None):
         """Writes translations, without dropout and without gradient.
 
         A row of n tokens becomes at most int(1.3 n + 5), both ends counted (and no more than there are positions for);
-        one of padding alone becomes the first token alone. ``keys``: a JAX key per row, for sampling.
+        one of padding alone becomes the first token alone.
+
+        Args:
+          keys: a JAX key per row, for sampling.
+          writable: bool [B, V], the tokens that may be written, the end among them; None for any.
 
         Returns:
           (rows int32 [B, longest(S)], scores float32 [B]): see ``generation.write``.
@@ -219,7 +223,7 @@ class Seq2Seq(nn.Module):
             return run(lambda m: m.decoder.step(tokens, target_lang, place, cache, of_memory, mask))
 
         never = tuple(sorted({0, self.pad_id}))  # 0 is padding to the loss
-        return generation.write(step, cache, limits, size, self.eos_id, never, self.pad_id, options, keys)
+        return generation.write(step, cache, limits, size, self.eos_id, never, self.pad_id, options, keys, writable)
 
     def __call__(self, batch):
         """Touches every parameter; for initialisation by a bucketed batch."""

@@ -37,13 +37,13 @@ def back_translation(model, batch, step, key, train: bool, *, chunk_bytes: int |
 
     Args:
       batch: ``target`` int32 [B, L] and its language ``target_lang`` int32 [B]; ``source_lang`` int32 [B], into which
-        it is translated first.
+        it is translated first; perhaps ``writable`` bool [B, V], the tokens that may be written.
     Returns:
       (loss, metrics): ``written_length`` is the translations' mean length over the targets', ``copied`` the share of
       their tokens that stand at the same place of the target: near 1, the model copies instead of translating.
     """
     target = batch["target"]
-    source, _ = model.translate(target, batch["target_lang"], batch["source_lang"])
+    source, _ = model.translate(target, batch["target_lang"], batch["source_lang"], writable=batch.get("writable"))
     loss = _mean(model, source, batch, train, chunk_bytes)
     # Without the two ends, and not counted for rows that fill the batch up.
     inner, written = target[:, 1:] != model.pad_id, source[:, 1:] != model.pad_id

@@ -26,7 +26,7 @@ FLAGS = {"flags"}
 SHARED = {"command", "inputs"}
 COMMANDS = (
     *("text", TRAIN, "translate", "convert", "calibrate", EVALUATE),
-    *("word_mapping train_vectors", "word_mapping map"),
+    *("word_mapping train_vectors", "word_mapping map", "word_mapping translate"),
 )
 HERE = "here"
 REFERENCE = re.compile(r"\{(\w+)(?::([^{}:]+):([^{}:]+))?\}")

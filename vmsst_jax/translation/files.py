@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from vmsst_jax import disk
+from vmsst_jax.data import synthetic_pairs
 from vmsst_jax.retrieval.lines import TextFile
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.store import versions, write_json
-from vmsst_jax.translation import pairs as pair_file
 from vmsst_jax.translation.translator import Translator
 
 BLOCK = 1024  # lines between two saves of the progress
@@ -138,7 +138,7 @@ def translate_file(
         }
         if paths.pairs is not None:
             both = _lines(text), _translations(paths.partial)
-            count = pair_file.write(paths.pairs, *both, (source, target), text.path, overwrite=True)
+            count = synthetic_pairs.write(paths.pairs, *both, (source, target), text.path, overwrite=True)
             about["pairs"] = {"path": str(paths.pairs), "rows": count}
         write_json(paths.about, about)
         os.replace(paths.partial, paths.text)

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from vmsst_jax import disk
+from vmsst_jax.data import synthetic_pairs
 from vmsst_jax.retrieval import csls
 from vmsst_jax.retrieval.exact import normalize
 from vmsst_jax.retrieval.lines import TextFile, scan
 from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.store import write_json
-from vmsst_jax.translation import pairs as pair_file
 from vmsst_jax.words import lexicon, tokens
 from vmsst_jax.words.mapped import WordMapping
 from vmsst_jax.words.training import finished
@@ -118,7 +118,7 @@ def translate_file(
 
     Args:
       path: what ``word_mapping map`` wrote.
-      pairs: also a file for originals and translations together, see ``translation.pairs``.
+      pairs: also a file for originals and translations together, see ``data.synthetic_pairs``.
 
     Returns:
       The contents of OUTPUT.json, and "found": whether it was there.
@@ -144,7 +144,7 @@ def translate_file(
         made = _write(translator, read, output, beside, about, progress)
     if pairs:
         both = _lines(read), _lines(scan(output))
-        pair_file.write(pairs, *both, (source, target), read.path, overwrite=overwrite)
+        synthetic_pairs.write(pairs, *both, (source, target), read.path, overwrite=overwrite)
     return {**made, "found": found}
 
 

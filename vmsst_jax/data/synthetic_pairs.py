@@ -1,4 +1,4 @@
-"""The synthetic parallel set that translating leaves: originals beside their translations, for ``synthetic_pairs``."""
+"""The parallel set that translating leaves: originals beside their translations, for the task ``synthetic_pairs``."""
 
 from __future__ import annotations
 
