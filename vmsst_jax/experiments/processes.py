@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PYTHON = (sys.executable, "-m")
+
+
+def cpus() -> int:
+    """How many CPUs this process, and what it starts, may run on: the order of sums depends on it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Failed(Exception):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -51,7 +50,7 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
             **{"row": cell.row, "seed": cell.seed, "recipes": cell.recipes, "bindings": cell.bindings},
             **{"start": cell.start and str(cell.start)},
             **{"configuration": cell.configuration, "state": "begun", "error": None, "evaluation": None},
-            **{"versions": versions(), "cpus": os.cpu_count()},
+            **{"versions": versions(), "cpus": processes.cpus()},
         }
         write_json(cell.folder / RECORD, record)
         try:
