@@ -141,6 +141,24 @@ def test_routed_stacks_use_the_language_s_own(tiny_model, make_batch):
         assert np.abs(mu[~mine] - alone[~mine]).max() > 1e-3
 
 
+def test_routed_decoders_use_the_language_s_own(tiny_model, make_batch):
+    """Two decoders equal decoding with each alone its languages' sentences, in several passes."""
+    module, batch = tiny_model(decoder_of_language=(0, 1, 0)), make_batch()
+    params = init(module)
+    conditions = jax.random.normal(jax.random.key(1), (2, 16, 32))
+    nll = per_sentence_nll(module, params, batch, conditions)
+    plain = tiny_model()
+    names = init(plain)["decoder"].keys()
+    for which in (0, 1):
+        own = jax.tree.map(lambda x, i=which: x[i], params["decoder"]["stack"])
+        decoder = {**{k: v for k, v in params["decoder"].items() if k != "stack"}, **own}
+        assert decoder.keys() == names
+        alone = per_sentence_nll(plain, {**params, "decoder": decoder}, batch, conditions)
+        mine = np.isin(batch["lang"], [lang for lang, d in enumerate((0, 1, 0)) if d == which])
+        np.testing.assert_allclose(nll[:, mine], alone[:, mine], rtol=1e-4, atol=1e-5)
+        assert np.abs(nll[:, ~mine] - alone[:, ~mine]).max() > 1e-3
+
+
 def test_language_reaches_the_language_encoder_unless_switched_off(tiny_model, make_batch):
     batch = make_batch()
     other = {**batch, "lang": (batch["lang"] + 1) % 3}

@@ -294,7 +294,7 @@ class TranslationModel(SentenceEncoder):
             cs.append(c_rows[rows].reshape(-1, c_rows.shape[-1]))
             ws.append(w_rows[rows].reshape(-1))
             if self.config.decoder_of_language:
-                which.append(jnp.repeat(np.asarray(self.config.decoder_of_language)[lang[rows]], passes))
+                which.append(jnp.repeat(jnp.asarray(self.config.decoder_of_language)[lang[rows]], passes))
         decoder, table = decoder or self.decoder, self.token_embedder.embedding
         total, nll = decoder(tuple(inputs), tuple(cs), tuple(targets), tuple(ws), table, tuple(which), deterministic)
         nll = jnp.concatenate([x.reshape(-1, passes) for x in nll])
