@@ -16,7 +16,6 @@ import dataclasses
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 
 from vmsst_jax import checks, sharding
 from vmsst_jax.models import t5
