@@ -47,6 +47,7 @@ def test_table_of_means_and_paired_differences(run, table, tmp_path):
     (file,) = (tmp_path / "out").glob("row_b/seed_2_*/cell.json")
     record = json.loads(file.read_text())
     assert record["state"] == "done" and record["training"]["data"] == {"corpus": "abc"}
+    assert 1 <= record["cpus"] <= os.cpu_count()
     assert "run.level = 3" in record["bindings"] and file.parent.name == f"seed_2_{record['configuration'][:8]}"
 
 
