@@ -1,5 +1,6 @@
 """Every test sees 8 fake CPU devices; compiled programs are kept between runs in .cache/jax."""
 
+import gc
 import os
 import pathlib
 
@@ -58,6 +59,18 @@ def document_batch(groups=2, pairs=3, *, lang=None, length=6, vocab=40, language
         "lang": np.asarray(rng.integers(0, languages, groups) if lang is None else lang, np.int32),
         "document_id": chosen.astype(np.int32),
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_compiled_programs():
+    """Drop each file's compiled programs at its end: each takes some 30 memory maps, of which Linux allows 65,530 a
+    process, and XLA aborts where it gets no more.
+    """
+    import jax
+
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
