@@ -8,6 +8,7 @@ embedding.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import logging
 import os
@@ -287,10 +288,12 @@ class Embedder:
 
     def describe(self) -> dict:
         """Which model this is and how it embeds, ready for JSON."""
+        config = self.module.config
         return {
             **self.source,
             "layer": self.embedding["layer"],
             "pooling": self.embedding["pooling"],
+            "pool_special": getattr(getattr(config, "encoder", config), "pool_special", True),
             "prefix": self.embedding["prefix"],
             "model_normalizes": self.embedding["normalize"],
             "max_length": self.max_length,
@@ -301,8 +304,24 @@ class Embedder:
 
     def fingerprint(self) -> str:
         """A checksum over all that decides an embedding but the program itself: parameters, tokenizer, settings."""
-        settings = f"{self.tokenizer.sha256} {self.max_length} {sorted(self.embedding.items())}"
+        config = chosen(self.module.config)
+        settings = f"{self.tokenizer.sha256} {self.max_length} {sorted(self.embedding.items())} {config}"
         return fingerprint(settings, self.params)
+
+
+def chosen(config) -> dict:
+    """The fields of a configuration (a dataclass, also of dataclasses) that differ from their defaults.
+
+    A field that a later version adds with the old behaviour as its default changes nothing here.
+    """
+    values = {
+        f.name: (getattr(config, f.name), f.default) for f in sorted(dataclasses.fields(config), key=lambda f: f.name)
+    }
+    return {
+        name: chosen(value) if dataclasses.is_dataclass(value) else value
+        for name, (value, default) in values.items()
+        if value != default
+    }
 
 
 def fingerprint(settings: str, params) -> str:
