@@ -49,9 +49,9 @@ def markdown(table: dict) -> str:
     names, plain = table["scores"], table["plain"]
     lines = [_line(["", *names]), _line(["---", *["---:"] * len(names)])]
     for row, found in table["rows"].items():
-        lines.append(_line([row, *(_cell(found[name], name in plain) for name in names)]))
+        lines.append(_line([row, *(cell(found[name], name in plain) for name in names)]))
     for label, found in table["differences"].items():
-        lines.append(_line([f"*{label}*", *(_cell(found[name], name in plain, sign=True) for name in names)]))
+        lines.append(_line([f"*{label}*", *(cell(found[name], name in plain, sign=True) for name in names)]))
     words = ["Mean ± standard deviation over seeds (their number)"]
     words.append(f"in percent, except {', '.join(plain)}" if plain else "in percent")
     if table["differences"]:
@@ -60,10 +60,10 @@ def markdown(table: dict) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
 
 
-def _cell(found: dict | None, plain: bool, sign: bool = False) -> str:
+def cell(found: dict | None, plain: bool, sign: bool = False) -> str:
     """Statistics as the table shows them; with ``sign`` those of a difference, and the seeds in which it is above 0."""
     if found is None:
         return "-"
