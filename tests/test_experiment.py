@@ -58,8 +58,16 @@ def test_the_command(tmp_path, capsys, clean, monkeypatch):
     (tmp_path / "mine.gin").write_text(RECIPE.replace("TRAIN_STEPS", "TRAIN_STEP"))
     assert main() == 2
     assert "row 'one': no recipe given here uses TRAIN_STEP; did you mean TRAIN_STEPS" in capsys.readouterr().err
-    assert main("--seeds=a") == 2
-    assert "'a' is no list of seeds such as 0,1" in capsys.readouterr().err
+    for seeds in ("a", "", ","):
+        assert main(f"--seeds={seeds}") == 2
+        assert f"{seeds!r} is no list of seeds such as 0,1" in capsys.readouterr().err
+    (tmp_path / "mine.gin").write_text(RECIPE)
+    assert main("--collect", "--only=two") == 2
+    assert "--only: there is no 'two'" in capsys.readouterr().err
+    start = RECIPE.replace("%OTHER]}}", '%OTHER]}, "two": {"recipe": "quickstart.gin", "start": "one"}}')
+    (tmp_path / "mine.gin").write_text(start)
+    assert main() == 2
+    assert "row 'two': no recipe given here uses INIT_CHECKPOINT" in capsys.readouterr().err
 
 
 def test_configurations_are_told_apart_by_all_but_places(clean):
@@ -85,7 +93,8 @@ def test_configurations_are_told_apart_by_all_but_places(clean):
 
 @pytest.mark.parametrize("name", sorted(f.stem for f in (FOLDER / "experiments").glob("*.gin")))
 def test_experiments_that_ship(name, clean):
-    made = config.configure([f"experiments/{name}.gin"], ["DATA_DIR = 'data'"], target=config.EXPERIMENT)()
+    given = ["DATA_DIR = 'data'", *(["SAMPLES = 'text'"] if name == "ccp" else [])]
+    made = config.configure([f"experiments/{name}.gin"], given, target=config.EXPERIMENT)()
     assert str(made.output) == f"runs/experiments/{name}"
     cells = matrix.cells(made, config.resolved)
     trained = [row for row in made.rows.values() if row.trained == row.name]  # the others embed those again

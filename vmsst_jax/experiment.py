@@ -47,9 +47,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _seeds(text: str) -> list[int]:
     """Seeds between commas, for ``type=``."""
     try:
-        return [command.natural(seed) for seed in command.codes(text)]
+        if seeds := [command.natural(seed) for seed in command.codes(text)]:
+            return seeds
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds such as 0,1") from None
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds such as 0,1")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,8 +135,9 @@ def of_chain(rows, tmp_path):
 
 
 def test_a_start_that_is_not_trained(run, table, chain, settings):
-    why = {"row c, seed 2": "it starts from row b, seed 2, which isn't trained"}
+    why = {"row c, seed 2": "it starts from row b, seed 2, which isn't trained; train that row first"}
     assert run(rows=chain, only=["row c"]).failed == why
+    assert any(note.startswith("Missing (it starts from row b, seed 2, which") for note in table()["notes"])
     chain["row b"] = {**chain["row b"], "bindings": {"run.broken": True}}
     assert run(rows=chain, only=["row b", "row c"]).failed == why | {
         "row b, seed 1": "train: there is no such corpus",
@@ -150,6 +152,53 @@ def test_a_start_that_another_process_trains_is_waited_for(chain, resolve, setti
     with disk.open_locked(cell.start.folder / stages.LOCK):
         assert stages.advance(made, cell) == (stages.BUSY, "")
     assert stages.advance(made, cell).state == stages.FAILED
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("model/metrics.jsonl", lambda text: text[: len(text) // 2 - 5], "is missing or damaged"),
+        ("model/metrics.jsonl", lambda text: text.splitlines(keepends=True)[0], "ends at step 1 of 10"),
+        ("model/metrics.jsonl", None, "is missing or damaged"),
+        ("model/report.json", lambda text: text[:20], "is missing or damaged"),
+    ],
+)
+def test_a_damaged_cell_is_named_and_stops_no_other(run, table, tmp_path, file, damage, message):
+    run()
+    whole = table()
+    (cell,) = (tmp_path / "out").glob("row_a/seed_1_*")
+    text = (cell / file).read_text()
+    (cell / file).unlink()
+    if damage:
+        (cell / file).write_text(damage(text))
+    run(collect=True)
+    assert table()["rows"]["row a"]["loss"]["n"] == 2 and table()["rows"]["row b"] == whole["rows"]["row b"]
+    (why,) = run().failed.values()
+    assert message in why and f"remove {cell}, and the same command trains this cell anew" in why
+    shutil.rmtree(cell)
+    assert run().failed == {} and table() == whole
+
+
+@pytest.mark.parametrize("record", ["[1]", '{"state": "done"}', '{"state": "do'])
+def test_a_damaged_record_is_made_anew(run, table, tmp_path, record):
+    run()
+    whole = table()
+    (file,) = (tmp_path / "out").glob("row_a/seed_1_*/cell.json")
+    file.write_text(record)
+    assert run().failed == {} and table() == whole
+
+
+def test_scores_that_are_no_numbers_are_said(run, table):
+    paths = {"short": ["training", "train", "parallel"], "long": ["training", "evaluation", "retrieval", "x"]}
+    run(only=["row a"], of_seeds=[0], scores=paths, plain=[])
+    assert "No cell has the score short: train/parallel is no number; there is loss." in table()["notes"]
+    assert any("No cell has the score long: no evaluation/retrieval/x; evaluation" in note for note in table()["notes"])
+
+
+def test_output_that_is_a_file(run, tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ValueError, match="OUTPUT is .*out, which is a file; give a folder"):
+        run()
 
 
 def test_data_that_differ_between_seeds_are_said(run, table, tmp_path):

@@ -1,8 +1,42 @@
 """Scoring as a stage of a cell: what is done when, and what of it reaches the table."""
 
 import json
+import shutil
 
 import pytest
+
+
+def test_results_that_are_damaged_or_of_other_options_are_scored_anew(run, played, data, table, tmp_path):
+    settings = {
+        "rows": {"raw": {"recipe": "a.gin"}, "first": {"of": "raw", "model": {"layer": 0}}},
+        "scores": {"T": ["T"]},
+        "benchmarks": {"T": {"benchmark": "tatoeba"}, "STS": {"benchmark": "sts"}},
+        "data_dir": str(data),
+        **{"differences": {}, "plain": []},
+    }
+    run(of_seeds=[0], **settings)
+    whole = table()
+    assert whole["rows"]["raw"]["T"]["n"] == 1
+    assert "Left out, as DATA_DIR has no files of theirs: STS." in whole["notes"]
+    (results,) = (tmp_path / "out").glob("raw/*/results")
+    for damage in (
+        lambda: (results / "raw" / "T" / "results.json").write_text('{"benchm'),
+        lambda: shutil.rmtree(results),
+    ):
+        damage()
+        before = len(played)
+        run(of_seeds=[0], **settings)
+        assert [name for name, _ in played[before:]] == ["vmsst_jax.evaluate"] and table() == whole
+    # Training alone leaves what was scored.
+    run(of_seeds=[0], **{**settings, "data_dir": None, "scores": {"found": ["training", "evaluation", "retrieval"]}})
+    run(of_seeds=[0], **settings)
+    assert len(played) == before + 1 and table() == whole
+    settings["rows"]["first"] = {"of": "raw", "model": {"layer": 1}}
+    run(collect=True, **settings)
+    assert table()["rows"]["first"]["T"] is None
+    assert any("scored with other options; the same command" in note for note in table()["notes"])
+    run(of_seeds=[0], **settings)
+    assert table()["rows"]["first"]["T"]["n"] == 1 and len(played) == before + 2
 
 
 def test_scoring_calibrated_and_not(run, played, data, scores, table, tmp_path):

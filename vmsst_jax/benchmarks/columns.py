@@ -36,10 +36,21 @@ def score(column: Column, result: dict) -> float | None:
     for i, key in enumerate(path):
         if isinstance(value, list):
             value = {str(place): item for place, item in enumerate(value)}
+        if not isinstance(value, dict):
+            raise KeyError(f"no {'/'.join(path[: i + 1])}; {'/'.join(path[:i])} is {value!r:.80}")
         if key not in value:
             raise KeyError(f"no {'/'.join(path[: i + 1])}; there is {', '.join(value) or 'nothing'}")
         value = value[key]
     return value
+
+
+def number(column: Column, result: dict) -> float | None:
+    """``score``, and KeyError as well where something else than a number stands there."""
+    value = score(column, result)
+    if value is None or isinstance(value, int | float):
+        return value
+    inside = ", ".join(map(str, value)) if isinstance(value, dict) else repr(value)[:80]
+    raise KeyError(f"{'/'.join(column.path)} is no number; there is {inside}")
 
 
 def _by_language(cell: str, codes: str, score: str, name: str = "{}") -> list[Column]:

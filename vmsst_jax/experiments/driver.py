@@ -49,7 +49,10 @@ def run(
       ValueError: what ``matrix.cells`` raises; no such row or seed. What happens in a cell is in the outcome.
     """
     cells = matrices.cells(matrix, resolve)
-    chosen = [] if collect else choose(matrix, cells, only, seeds)
+    chosen = choose(matrix, cells, only, seeds)
+    chosen = [] if collect else chosen
+    if matrix.output.exists() and not matrix.output.is_dir():
+        raise ValueError(f"OUTPUT is {matrix.output}, which is a file; give a folder, or a name that is free")
     matrix.output.mkdir(parents=True, exist_ok=True)
     disk.write_atomically(matrix.output / RECIPE, matrix.config_text.encode())
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by an exception, so that training is told
@@ -104,9 +107,17 @@ def gather(matrix: Matrix, cells: Sequence[Cell]) -> tuple[str, list[Path]]:
     lacking: dict[str, str] = {}
     records = {cell.folder: stages.read(cell) or {} for cell in cells}
     for cell in cells:
-        if "training" not in records[cell.folder]:
+        record = records[cell.folder]
+        if "training" not in record:
             continue
-        found, why = scores.of_cell(matrix, cell)
+        try:
+            fits = stages.fits(matrix, cell, record)
+            found, why = scores.of_cell(matrix, cell, fits)
+        except (OSError, ValueError) as error:
+            record |= {"state": stages.FAILED, "error": str(error)}
+            continue
+        if record.get("state") == stages.DONE and not fits and matrix.benchmarks:
+            record |= {"state": "scored with other options; the same command without --collect scores it anew"}
         lacking |= why
         for row, own in found.items():
             for name, value in own.items():
@@ -116,6 +127,7 @@ def gather(matrix: Matrix, cells: Sequence[Cell]) -> tuple[str, list[Path]]:
     has = {name for own in values.values() for name in own}
     gathered["notes"] = [
         *_missing(cells, records),
+        *_absent(records),
         *_different_data(cells, records),
         *(f"No cell has the score {name}: {why}." for name, why in lacking.items() if name not in has),
     ]
@@ -133,10 +145,17 @@ def _missing(cells: Sequence[Cell], records: dict[Path, dict]) -> list[str]:
     for cell in cells:
         record = records[cell.folder]
         if record.get("state") != stages.DONE:
-            reason = record.get("error") or record.get("state") or "not begun"
+            reason = (record.get("error") or "").rstrip(".") or record.get("state") or "not begun"
             why.setdefault(reason, {}).setdefault(cell.row, []).append(str(cell.seed))
     named = {reason: [f"{row}, seed {' '.join(seeds)}" for row, seeds in rows.items()] for reason, rows in why.items()}
     return [f"Missing ({reason}): {'; '.join(names)}." for reason, names in named.items()]
+
+
+def _absent(records: dict[Path, dict]) -> list[str]:
+    """The benchmarks whose data wasn't there."""
+    data = [(record.get("evaluation") or {}).get("data") or {} for record in records.values()]
+    names = sorted({name for found in data for name, sha256 in found.items() if sha256 is None})
+    return [f"Left out, as DATA_DIR has no files of theirs: {', '.join(names)}."] if names else []
 
 
 def _different_data(cells: Sequence[Cell], records: dict[Path, dict]) -> list[str]:

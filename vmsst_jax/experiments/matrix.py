@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +26,7 @@ from vmsst_jax.training.same_config import bindings as read_bindings
 MODEL, RESULTS = "model", "results"
 # The name under which training's own scores are called, where others have a benchmark's name.
 TRAINING = "training"
+KINDS = ("train", "evaluation", "report")  # of them
 # Of a row that trains, and of one that embeds a trained row's models in another way.
 OPTIONS, OPTIONS_OF = {"recipe", "bindings", "seeds", "model", "start"}, {"of", "model"}
 # The binding by which a row's training gets the model that it starts from.
@@ -132,18 +135,23 @@ def experiment(
       ValueError: what can be seen to be wrong before anything runs.
     """
     for what, named in (("rows", rows), ("scores", scores)):
-        if not isinstance(named, dict) or not named:
+        if not isinstance(named, dict) or not named or not all(isinstance(name, str) for name in named):
             raise ValueError(f"experiment.{what} are {named!r:.200}; wanted {{NAME: ..., ...}} with at least one")
+    optional = {"bindings": bindings, "benchmarks": benchmarks, "calibration": calibration}
+    for what, named in (optional | {"differences": differences, "score_differences": score_differences}).items():
+        if not isinstance(named, dict | None):
+            raise ValueError(f"experiment.{what} is {named!r:.200}; wanted {{NAME: ...}}")
     seeds = _seeds("experiment.seeds", seeds)
     made = {name: _row(name, options, rows, bindings or {}, seeds) for name, options in rows.items()}
     _check_starts(made)
     listed = [_column(name, path) for name, path in scores.items()]
     benchmarks = (benchmarks or {}) if data_dir is not None else {}
-    _check_calibration(made, calibration or {})
-    score_differences = {name: tuple(pair) for name, pair in (score_differences or {}).items()}
-    differences = {name: tuple(pair) for name, pair in (differences or {}).items()}
-    _check_pairs("experiment.differences", differences, rows)
-    _check_pairs("experiment.score_differences", score_differences, scores)
+    if benchmarks:
+        _check_calibration(made, calibration or {})
+    differences = _pairs("experiment.differences", differences or {}, rows)
+    score_differences = _pairs("experiment.score_differences", score_differences or {}, scores)
+    if taken := sorted(scores.keys() & score_differences.keys()):
+        raise ValueError(f"experiment.score_differences has {', '.join(taken)}, as experiment.scores has; rename one")
     check_names("experiment.plain", plain, [*scores, *score_differences])
     listed = [column for column in listed if data_dir is not None or column.cell == TRAINING]
     if unknown := sorted({c.cell for c in listed} - {TRAINING, *benchmarks}):
@@ -176,6 +184,8 @@ def cells(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], str]
         given = [f"{name} = {written(value)}" for name, value in row.bindings.items()]
         try:
             holding = expanded(read_bindings(resolve(row.recipes, given)))
+            if row.start is not None:  # a recipe that can't start from a model says so now
+                resolve(row.recipes, [*given, f"{START} = ''"])
         except ValueError as error:
             raise ValueError(f"row {row.name!r}: {error}") from error
         models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
@@ -238,15 +248,18 @@ def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int,
             f"row {name!r} is {options!r:.200}; wanted {{'recipe': NAME}}, with {', '.join(sorted(OPTIONS))}, or "
             "{'of': ROW, 'model': {OPTION: VALUE}}"
         )
-    model = dict(options.get("model") or {})
+    model = options.get("model") or {}
+    if not isinstance(model, dict) or "checkpoint" in model:
+        raise ValueError(f"row {name!r}: model is {model!r:.200}; wanted {{OPTION: VALUE}}, without the checkpoint")
     if "of" in options:
         check_names(f"row {name!r}", [options["of"]], [n for n, o in rows.items() if "of" not in o])
         return Row(name, options["of"], (), {}, (), model)
     recipe = options["recipe"]
     given = options.get("bindings") or {}
-    own = DISK | bindings
-    for part in [given] if isinstance(given, dict) else given:
-        own |= part
+    parts = given if isinstance(given, tuple | list) else [given]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"row {name!r}: bindings are {given!r:.200}; wanted {{NAME: VALUE}} or a list of such")
+    own = functools.reduce(operator.or_, parts, DISK | bindings)
     if taken := sorted({"train.seed", "train.model_dir", "MODEL_DIR"} & own.keys()):
         raise ValueError(f"row {name!r} binds {', '.join(taken)}, which the experiment chooses; seeds are a list")
     for key, value in own.items():
@@ -254,6 +267,8 @@ def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int,
             written(value)
         except ValueError as error:
             raise ValueError(f"row {name!r}, binding {key}: {error}") from None
+    if not isinstance(recipe, str | tuple | list):
+        raise ValueError(f"row {name!r}: recipe is {recipe!r:.200}; wanted the name of one, or a list of them")
     recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
     seeds = _seeds(f"seeds of row {name!r}", options["seeds"]) if "seeds" in options else seeds
     return Row(name, name, recipes, own, seeds, model, options.get("start"))
@@ -286,24 +301,28 @@ def _seeds(what: str, seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def _column(name: str, path: Sequence[str]) -> columns.Column:
-    if isinstance(path, str) or not path or not all(isinstance(part, str) for part in path):
+    if not isinstance(path, tuple | list) or not path or not all(isinstance(part, str) for part in path):
         raise ValueError(f"score {name!r} is {path!r}; wanted a list such as ['{TRAINING}', 'evaluation', 'retrieval']")
-    if path[0] == TRAINING and len(path) < 3:
-        raise ValueError(f"score {name!r} is {path!r}; of training it has to name one: ['{TRAINING}', KIND, SCORE]")
+    if path[0] == TRAINING and (len(path) < 3 or path[1] not in KINDS):
+        raise ValueError(
+            f"score {name!r} is {path!r}; of training it has to name one: ['{TRAINING}', KIND, SCORE], KIND one of "
+            f"{', '.join(KINDS)}"
+        )
     return columns.Column(name, path[0], tuple(path[1:]))
 
 
 def _check_calibration(rows: dict[str, Row], calibration: dict) -> None:
     wanting = [row.name for row in rows.values() if row.model.get("calibration_steps")]
-    if wanting and "samples" not in calibration:
+    if wanting and not isinstance(calibration.get("samples"), str):
         raise ValueError(
             f"rows {', '.join(map(repr, wanting))} are calibrated; wanted experiment.calibration = {{'samples': DIR}}, "
             "a folder with CODE.txt for each language"
         )
 
 
-def _check_pairs(what: str, pairs: dict, known: Iterable[str]) -> None:
+def _pairs(what: str, pairs: dict, known: Iterable[str]) -> dict[str, tuple[str, str]]:
     for name, pair in pairs.items():
-        if len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(f"{what}: {name!r} is {pair!r}; wanted two, the first minus the second")
         check_names(f"{what}, {name!r}", pair, known)
+    return {name: tuple(pair) for name, pair in pairs.items()}

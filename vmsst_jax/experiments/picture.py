@@ -42,8 +42,8 @@ def _draw(panel, table: dict, rows: list[str], name: str, labelled: bool) -> Non
             values = [factor * value for value in found["values"].values()]
             panel.plot(values, [height] * len(values), "o", color=DOT, markersize=4, markeredgecolor="white")
             panel.plot([factor * found["mean"]], [height], "|", color=MEAN, markersize=11, markeredgewidth=2)
-    panel.set_title(name if factor == 1 else f"{name}, %")
-    panel.set_yticks(range(len(rows)), rows if labelled else [""] * len(rows))
+    panel.set_title(name if factor == 1 else f"{name}, %", parse_math=False)
+    panel.set_yticks(range(len(rows)), rows if labelled else [""] * len(rows), parse_math=False)
     panel.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
     panel.grid(color=GRID, linewidth=0.6)
     panel.set_axisbelow(True)

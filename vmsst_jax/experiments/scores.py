@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 from vmsst_jax.benchmarks import columns, grid, report
@@ -14,16 +15,18 @@ LAST = 0.1
 Scores = dict[str, float | None]
 
 
-def of_cell(matrix: Matrix, cell: Cell) -> tuple[dict[str, Scores], dict[str, str]]:
-    """({row: {score: value or None}} of a finished cell, {score: why no row of it has it}).
+def of_cell(matrix: Matrix, cell: Cell, scored: bool = True) -> tuple[dict[str, Scores], dict[str, str]]:
+    """({row: {score: value or None}} of a trained cell, {score: why no row of it has it}).
 
-    Training's own scores belong to the row that was trained, not to those that embed its models otherwise.
+    Training's own scores belong to the row that was trained, not to those that embed its models otherwise. ``scored``
+    is whether the benchmarks' results are of this recipe: they are left out if not.
+
+    Raises:
+      OSError, ValueError: what ``training`` raises.
     """
     results: dict[tuple[str, str], dict] = {(cell.row, TRAINING): training(cell.folder / MODEL)}
-    for place in results_of(matrix, cell):
-        result = grid.read(place.folder / report.FILE)
-        # Where scoring failed, a result of other options may have been left.
-        if result and result.get("cell", {}).get("configuration") == grid.configuration(place):
+    for place in results_of(matrix, cell) if scored else ():
+        if result := grid.read(place.folder / report.FILE):
             results[place.model, place.name] = result
     found: dict[str, Scores] = {}
     lacking: dict[str, str] = {}
@@ -32,7 +35,7 @@ def of_cell(matrix: Matrix, cell: Cell) -> tuple[dict[str, Scores], dict[str, st
         for column in matrix.scores:
             if (row, column.cell) in results:
                 try:
-                    found[row][column.name] = columns.score(column, results[row, column.cell])
+                    found[row][column.name] = columns.number(column, results[row, column.cell])
                 except KeyError as error:
                     lacking[column.name] = error.args[0]
         for name, (first, second) in matrix.score_differences.items():
@@ -40,14 +43,36 @@ def of_cell(matrix: Matrix, cell: Cell) -> tuple[dict[str, Scores], dict[str, st
     return found, lacking
 
 
+def whole(matrix: Matrix, cell: Cell, absent: Collection[str]) -> bool:
+    """Whether all of a scored cell can be read: training's own scores, and a result of every benchmark not ``absent``.
+
+    Raises:
+      OSError, ValueError: what ``training`` raises: that can't be made good by scoring again.
+    """
+    training(cell.folder / MODEL)
+    results = [(p, grid.read(p.folder / report.FILE)) for p in results_of(matrix, cell) if p.name not in absent]
+    return all(result and result["cell"]["configuration"] == grid.configuration(place) for place, result in results)
+
+
 def training(model_dir: Path) -> dict:
     """{"train": {stream: {metric: mean of the last}}, "evaluation": {metric: the last}, "report": {score: value}}.
 
     Raises:
-      FileNotFoundError: the run hasn't ended. ValueError: two of its reports have a score of the same name.
+      FileNotFoundError: the run hasn't ended. ValueError: its report or its log is damaged, or two of its reports have
+        a score of the same name.
     """
-    ended = json.loads((model_dir / REPORT).read_text("utf-8"))
-    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text("utf-8").splitlines()]
+    remedy = f"remove {model_dir.parent}, and the same command trains this cell anew"
+    file = model_dir / REPORT
+    try:
+        ended = json.loads(file.read_text("utf-8"))
+        file = model_dir / "metrics.jsonl"
+        records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    except (json.JSONDecodeError, FileNotFoundError) as error:
+        if not (model_dir / REPORT).is_file():
+            raise
+        raise ValueError(f"{file} is missing or damaged ({error}); {remedy}") from None
+    if (last := max((record["step"] for record in records), default=0)) < ended["step"]:
+        raise ValueError(f"{file} ends at step {last} of {ended['step']}: a part of it is missing; {remedy}")
     reported: dict[str, float] = {}
     for scores in ended["reports"]:
         if twice := sorted(reported.keys() & scores.keys()):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import vmsst_jax
 from vmsst_jax import disk
 from vmsst_jax.benchmarks import checksums, grid
-from vmsst_jax.experiments import processes
+from vmsst_jax.experiments import processes, scores
 from vmsst_jax.experiments.matrix import MODEL, RESULTS, START, Cell, Matrix, results_of
 from vmsst_jax.retrieval.store import versions, write_json
 from vmsst_jax.training.leaving import REPORT
@@ -35,17 +35,22 @@ class Ended(NamedTuple):
 
 def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
     """Does what is left to do in a cell; the next call goes on wherever this one is killed."""
-    cell.folder.mkdir(parents=True, exist_ok=True)
-    if cell.start and not (cell.start.folder / MODEL / REPORT).is_file():
-        return _lacks_start(cell)
     try:
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        if cell.start and not (cell.start.folder / MODEL / REPORT).is_file() and _is_busy(cell.start):
+            return Ended(BUSY)
         lock = disk.open_locked(cell.folder / LOCK)
     except BlockingIOError:
         return Ended(BUSY)
+    except OSError as error:
+        return Ended(FAILED, f"{error}; wanted a folder that can be written")
     with lock:
-        record = read(cell) or {"seconds": {}}
-        if record.get("state") == DONE and record["evaluation"] == _evaluation(matrix, cell):
-            return Ended(DONE, "before")
+        record = {"seconds": {}} | (read(cell) or {})
+        try:
+            if record.get("state") == DONE and _is_scored(matrix, cell, record):
+                return Ended(DONE, "before")
+        except (OSError, ValueError) as error:
+            return _failed(cell, record, error)
         record |= {
             **{"row": cell.row, "seed": cell.seed, "recipes": cell.recipes, "bindings": cell.bindings},
             **{"start": cell.start and str(cell.start)},
@@ -55,33 +60,56 @@ def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
         write_json(cell.folder / RECORD, record)
         try:
             _stages(matrix, cell, record, lock.fileno(), search_paths)
-            record |= {"state": DONE}
         except (processes.Failed, OSError, ValueError) as error:
-            record |= {"state": FAILED, "error": str(error)}
-        write_json(cell.folder / RECORD, record)
-    return Ended(record["state"], record["error"] or "")
+            return _failed(cell, record, error)
+        write_json(cell.folder / RECORD, record | {"state": DONE})
+    return Ended(DONE)
 
 
-def _lacks_start(cell: Cell) -> Ended:
-    """A cell that starts from a model that isn't there: another process makes it, or nobody does."""
-    cell.start.folder.mkdir(parents=True, exist_ok=True)
+def _failed(cell: Cell, record: dict, error: Exception) -> Ended:
+    write_json(cell.folder / RECORD, record | {"state": FAILED, "error": str(error)})
+    return Ended(FAILED, str(error))
+
+
+def _is_busy(cell: Cell) -> bool:
+    """Whether another process is at a cell."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
     try:
-        disk.open_locked(cell.start.folder / LOCK).close()
+        disk.open_locked(cell.folder / LOCK).close()
     except BlockingIOError:
-        return Ended(BUSY)
-    return Ended(FAILED, f"it starts from {cell.start}, which isn't trained")
+        return True
+    return False
+
+
+def _is_scored(matrix: Matrix, cell: Cell, record: dict) -> bool:
+    """Whether a cell that was done is so by this recipe and with this data, and nothing of it was damaged since."""
+    if not (cell.folder / MODEL / REPORT).is_file():
+        return False
+    if not matrix.benchmarks:  # what benchmarks found before is left alone
+        return scores.whole(matrix, cell, ())
+    if record.get("evaluation") != (now := _evaluation(matrix, cell)):
+        return False
+    return scores.whole(matrix, cell, [name for name, sha256 in now["data"].items() if sha256 is None])
+
+
+def fits(matrix: Matrix, cell: Cell, record: dict) -> bool:
+    """Whether a cell's results were scored as this recipe says, whatever the data."""
+    return (record.get("evaluation") or {}).get("protocol") == protocol(matrix, cell)
 
 
 def read(cell: Cell) -> dict | None:
     """A cell's record; None where there is none or a damaged one."""
     try:
-        return json.loads((cell.folder / RECORD).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+        record = json.loads((cell.folder / RECORD).read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+    return record if isinstance(record, dict) and isinstance(record.get("seconds"), dict) else None
 
 
 def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: str) -> None:
     """Everything that isn't done yet; ``record`` gets what it was done with, and the seconds."""
+    if cell.start and not (cell.start.folder / MODEL / REPORT).is_file():
+        raise processes.Failed(f"it starts from {cell.start}, which isn't trained; train that row first")
 
     def run(stage: str, *arguments: str) -> None:
         began = time.monotonic()
@@ -102,15 +130,14 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
             raise processes.Failed("train was stopped before its last step")
     record["training"] = json.loads((model / REPORT).read_text("utf-8"))
     if not matrix.benchmarks:
-        record["evaluation"] = _evaluation(matrix, cell)
         return
     evaluation = _evaluation(matrix, cell)
     vectors = cell.folder / VECTORS
-    for file, options in dict.fromkeys(_calibrations(cell).values()):
+    for file, options in dict(_calibrations(cell).values()).items():
         run(
             "calibrate", f"--checkpoint={model}", f"--samples={_samples(matrix)}", f"--output={file}", "--overwrite",
             f"--cache_dir={vectors}", *_flags({k: v for k, v in matrix.calibration.items() if k != "samples"}),
-            *_flags(dict(options)),
+            *_flags(options),
         )  # fmt: skip
     disk.write_atomically(cell.folder / RECIPE, _recipe(matrix, cell).encode())
     run("evaluate", f"--gin_file={(cell.folder / RECIPE).resolve()}")
@@ -118,14 +145,16 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
     shutil.rmtree(vectors, ignore_errors=True)
 
 
-def _calibrations(cell: Cell) -> dict[str, tuple[Path, tuple]]:
+def _calibrations(cell: Cell) -> dict[str, tuple[Path, dict]]:
     """{row: (file, what its model is loaded with)} of the rows that are calibrated: one file for equal options."""
     options = {
-        row: tuple(sorted((name, value) for name, value in model.items() if name != "calibration_steps"))
+        row: {name: value for name, value in model.items() if name != "calibration_steps"}
         for row, model in cell.models.items()
         if "calibration_steps" in model
     }
-    distinct = list(dict.fromkeys(options.values()))
+    distinct: list[dict] = []
+    for own in options.values():
+        distinct += [own] if own not in distinct else []
     return {row: (cell.folder / CALIBRATION.format(distinct.index(own)), own) for row, own in options.items()}
 
 
@@ -166,16 +195,22 @@ def _samples(matrix: Matrix) -> str:
 
 def _evaluation(matrix: Matrix, cell: Cell) -> dict:
     """What a cell's results depend on beside its training, by checksum: protocols; data, None where there is none."""
-    data, protocols = {}, []
+    data = {}
     for result in results_of(matrix, cell):
         try:
             data[result.name] = grid.data_checksum(result)
         except FileNotFoundError:
             data[result.name] = None
-        protocols.append([result.model, result.name, grid.configuration(result)])
+    if _calibrations(cell):
+        data["samples"] = checksums.folder(matrix.calibration["samples"])
+    return {"protocol": protocol(matrix, cell), "data": data}
+
+
+def protocol(matrix: Matrix, cell: Cell) -> str:
+    """A checksum over how a cell's models are loaded, calibrated and scored."""
+    protocols = [[r.model, r.name, grid.configuration(r)] for r in results_of(matrix, cell)]
     calibration = dict(matrix.calibration)
-    if "samples" in calibration and any("calibration_steps" in options for options in cell.models.values()):
-        calibration["samples"] = data["samples"] = checksums.folder(calibration["samples"])
+    if "samples" in calibration and _calibrations(cell):
+        calibration["samples"] = checksums.folder(calibration["samples"])
     what = [vmsst_jax.__version__, cell.models, protocols, calibration]
-    protocol = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
-    return {"protocol": protocol, "data": data}
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
