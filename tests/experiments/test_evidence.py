@@ -1,0 +1,57 @@
+"""The figures in docs/evidence.md are those of the table that the experiment wrote, and its rows are the recipe's."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vmsst_jax import config
+from vmsst_jax.experiments import table
+
+ROOT = Path(__file__).parents[2]
+LINES = (ROOT / "docs" / "evidence.md").read_text("utf-8").splitlines()
+FOUND = json.loads((ROOT / "docs" / "evidence" / "vmsst.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def experiment():
+    return config.configure(["experiments/vmsst.gin"], ["DATA_DIR = 'data'"], target=config.EXPERIMENT)()
+
+
+def claims():
+    """(differences, figures, rows) of every claim that was tried, from its line in the table of claims."""
+    for line in LINES:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[1].startswith("`"):
+            labels = [part.strip("`") for part in cells[1].split("<br>")]
+            rows = [part.strip("`") for part in cells[4].split("`, `")]
+            yield pytest.param(labels, cells[2].split("<br>"), rows, id=cells[0][:40])
+
+
+def figure(label: str, score: str) -> str:
+    return table.cell(FOUND["differences"][label][score], score in FOUND["plain"], sign=True)
+
+
+@pytest.mark.parametrize(("labels", "figures", "rows"), list(claims()))
+def test_figures_are_those_of_the_table(labels, figures, rows):
+    assert len(labels) == len(figures)
+    for label, shown in zip(labels, figures, strict=True):
+        for part in shown.split("; "):
+            score = max((name for name in FOUND["scores"] if part.startswith(f"{name} ")), key=len)
+            assert part == f"{score} {figure(label, score)}"
+
+
+@pytest.mark.parametrize(("labels", "figures", "rows"), list(claims()))
+def test_the_rows_of_a_claim_are_those_that_its_differences_need(labels, figures, rows, experiment):
+    assert set(rows) == {row for label in labels for row in experiment.differences[label]}
+
+
+def test_every_claim_is_there():
+    assert len(list(claims())) == 19  # and two that want mT5
+
+
+def test_the_table_is_whole(experiment):
+    assert FOUND["notes"] == []
+    assert list(FOUND["rows"]) == list(experiment.rows) and list(FOUND["differences"]) == list(experiment.differences)
+    for row, scores in FOUND["rows"].items():
+        assert {found["n"] for found in scores.values() if found} == {len(experiment.rows[row].seeds)}, row
