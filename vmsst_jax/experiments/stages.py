@@ -128,6 +128,7 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
         run("train", *recipes, f"--gin_search_paths={search_paths}", *bindings)
         if not (model / REPORT).is_file():
             raise processes.Failed("train was stopped before its last step")
+    scores.training(model)  # what is damaged says so
     record["training"] = json.loads((model / REPORT).read_text("utf-8"))
     if not matrix.benchmarks:
         return
