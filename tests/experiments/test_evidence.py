@@ -1,6 +1,7 @@
 """The figures in docs/evidence.md are those of the table that the experiment wrote, and its rows are the recipe's."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,21 @@ def test_figures_are_those_of_the_table(labels, figures, rows):
         for part in shown.split("; "):
             score = max((name for name in FOUND["scores"] if part.startswith(f"{name} ")), key=len)
             assert part == f"{score} {figure(label, score)}"
+
+
+def test_figures_of_what_was_changed_are_those_of_the_table():
+    tables = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES if line.startswith("| ")]
+    begin = next(i for i, cells in enumerate(tables) if cells[0] == "changed")
+    names, rows = tables[begin][2:], [cells for cells in tables[begin + 1 :] if len(cells) == len(tables[begin])]
+    assert len(rows) == 6
+    for _, label, *shown in rows:
+        assert shown == [figure(label.strip("`"), name) for name in names]
+
+
+def test_differences_in_the_text_are_in_the_table():
+    known = {figure(label, score) for label, found in FOUND["differences"].items() for score in found}
+    told = re.findall(r"[+-][\d.]+ ± [\d.]+ \(\d of \d\)", " ".join(LINES))
+    assert len(told) > 200 and set(told) <= known
 
 
 @pytest.mark.parametrize(("labels", "figures", "rows"), list(claims()))

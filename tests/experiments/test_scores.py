@@ -24,6 +24,8 @@ def test_results_that_are_damaged_or_of_other_options_are_scored_anew(run, playe
         lambda: shutil.rmtree(results),
     ):
         damage()
+        run(collect=True, **settings)
+        assert any("damaged; the same command without --collect" in note for note in table()["notes"])
         before = len(played)
         run(of_seeds=[0], **settings)
         assert [name for name, _ in played[before:]] == ["vmsst_jax.evaluate"] and table() == whole

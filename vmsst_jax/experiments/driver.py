@@ -113,11 +113,13 @@ def gather(matrix: Matrix, cells: Sequence[Cell]) -> tuple[str, list[Path]]:
         try:
             fits = stages.fits(matrix, cell, record)
             found, why = scores.of_cell(matrix, cell, fits)
+            whole = scores.whole(matrix, cell, stages.absent(record))
         except (OSError, ValueError) as error:
             record |= {"state": stages.FAILED, "error": str(error)}
             continue
-        if record.get("state") == stages.DONE and not fits and matrix.benchmarks:
-            record |= {"state": "scored with other options; the same command without --collect scores it anew"}
+        if record.get("state") == stages.DONE and matrix.benchmarks and not (fits and whole):
+            how = "damaged" if fits else "scored with other options"
+            record |= {"state": f"{how}; the same command without --collect scores it anew"}
         lacking |= why
         for row, own in found.items():
             for name, value in own.items():
@@ -153,8 +155,7 @@ def _missing(cells: Sequence[Cell], records: dict[Path, dict]) -> list[str]:
 
 def _absent(records: dict[Path, dict]) -> list[str]:
     """The benchmarks whose data wasn't there."""
-    data = [(record.get("evaluation") or {}).get("data") or {} for record in records.values()]
-    names = sorted({name for found in data for name, sha256 in found.items() if sha256 is None})
+    names = sorted({name for record in records.values() for name in stages.absent(record)})
     return [f"Left out, as DATA_DIR has no files of theirs: {', '.join(names)}."] if names else []
 
 

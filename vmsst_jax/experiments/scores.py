@@ -51,7 +51,7 @@ def whole(matrix: Matrix, cell: Cell, absent: Collection[str]) -> bool:
     """
     training(cell.folder / MODEL)
     results = [(p, grid.read(p.folder / report.FILE)) for p in results_of(matrix, cell) if p.name not in absent]
-    return all(result and result["cell"]["configuration"] == grid.configuration(place) for place, result in results)
+    return all(r and r.get("cell", {}).get("configuration") == grid.configuration(place) for place, r in results)
 
 
 def training(model_dir: Path) -> dict:

@@ -87,9 +87,12 @@ def _is_scored(matrix: Matrix, cell: Cell, record: dict) -> bool:
         return False
     if not matrix.benchmarks:  # what benchmarks found before is left alone
         return scores.whole(matrix, cell, ())
-    if record.get("evaluation") != (now := _evaluation(matrix, cell)):
-        return False
-    return scores.whole(matrix, cell, [name for name, sha256 in now["data"].items() if sha256 is None])
+    return record.get("evaluation") == _evaluation(matrix, cell) and scores.whole(matrix, cell, absent(record))
+
+
+def absent(record: dict) -> set[str]:
+    """The benchmarks whose data wasn't there when a cell was scored."""
+    return {name for name, sha256 in ((record.get("evaluation") or {}).get("data") or {}).items() if sha256 is None}
 
 
 def fits(matrix: Matrix, cell: Cell, record: dict) -> bool:
