@@ -36,11 +36,12 @@ bench: $(VENV)/bench.done
 	for name in output_layer vmsst_step t5_step contrastive_chunks token_cache; do \
 	  echo "== $$name"; $(BIN)/python tests/perf/$$name.py || exit 1; done
 
-# Several processes on this machine: the same losses as one, and faults at random moments. 20 minutes or more; the disk's
-# faults need root, for a small tmpfs.
+# Several processes on this machine: the same losses as one, and faults at random moments; a pipeline killed in every stage.
+# 30 minutes or more; the disk's faults need root, for a small tmpfs.
 chaos: $(VENV)/test.done
 	$(BIN)/python tests/chaos/equality.py
 	$(BIN)/python tests/chaos/chaos.py
+	$(BIN)/python tests/chaos/pipeline.py
 
 # Slurm with two node daemons on this machine; needs root and Debian's slurm-wlm and munge.
 slurm: $(VENV)/test.done

@@ -140,9 +140,22 @@ class SilentLog:
 class Meter:
     """Collects steps' metrics one step late, so that the host never waits for the device, and watches for NaN."""
 
-    def __init__(self, log: Log, steps: int, log_every: int, start: int, stream_of: Callable[[int], str]):
-        """``stream_of``: function (step) -> the stream of that update, which must not depend on anything else."""
+    def __init__(
+        self,
+        log: Log,
+        steps: int,
+        log_every: int,
+        start: int,
+        stream_of: Callable[[int], str],
+        rate: Callable[[int], float] | None = None,
+    ):
+        """Args that can't be guessed:
+
+        stream_of: function (step) -> the stream of that update, which must not depend on anything else.
+        rate: the learning rate by the number of updates already made; None leaves it out of the log.
+        """
         self._log, self._steps, self._log_every, self._stream_of = log, steps, log_every, stream_of
+        self._rate = rate
         self._pending, self._cut_reported = None, False
         self._shown: dict[str, dict[str, float]] = {}
         self._reset(time.monotonic(), 0.0)
@@ -179,9 +192,12 @@ class Meter:
         window["padded"] += info["padded_tokens"]
         self._log.advance()
         ends = min(-(-step // self._log_every) * self._log_every, self._steps)
+        last = all(self._stream_of(later) != stream for later in range(step + 1, ends + 1))
+        if self._rate is not None and last:
+            values["learning_rate"] = float(self._rate(step - 1))
         if step == ends:
             self._report(step, stream, values, waited, info.get("truncated", 0))
-        elif all(self._stream_of(later) != stream for later in range(step + 1, ends + 1)):
+        elif last:
             # A stream's last update before a record of another's: known beforehand, so that a resumed run has it too.
             self._log.write(step, "train", values, stream)
             self._shown[stream] = values

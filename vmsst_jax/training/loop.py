@@ -68,7 +68,9 @@ def choose_feed(feeds: list[Feed], schedule: str, seed: int, step: int) -> Feed:
     return feeds[min(int(np.searchsorted(np.cumsum(weights), draw, side="right")), len(feeds) - 1)]
 
 
-def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int, dog):
+def fit(
+    state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, evaluate, log: Log, start: int, dog, rate=None
+):
     """Trains from step ``start`` to ``rhythm.steps`` and returns (state, name of the signal that ended it or None).
 
     Args:
@@ -78,10 +80,13 @@ def fit(state, feeds, *, rhythm: Rhythm, schedule, seed, checkpoints, host, eval
       host: function () -> what goes beside the state: {"data": {name: state}, ...}.
       evaluate: function (state, step) -> metrics.
       dog: a ``Watchdog``, told of all that takes time.
+      rate: the learning rate by the number of updates already made, for the log.
     """
-    meter = Meter(
-        log, rhythm.steps, rhythm.log_every, start, lambda step: choose_feed(feeds, schedule, seed, step - 1).name
-    )
+
+    def stream_of(step):
+        return choose_feed(feeds, schedule, seed, step - 1).name
+
+    meter = Meter(log, rhythm.steps, rhythm.log_every, start, stream_of, rate)
 
     def keep(step, evaluates):
         """Evaluates, where it is time to, and saves."""

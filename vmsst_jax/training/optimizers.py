@@ -5,7 +5,8 @@ or decoders of one shape below a component ``stack``, each add one leading axis.
 update of every member is that of a parameter stored alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,19 @@ from vmsst_jax.training.schedules import Schedule
 
 # T5X never lets the rate fall below this, which only matters at step 0 of a warm-up.
 MIN_LEARNING_RATE = 1e-8
+
+
+class Optimizer(NamedTuple):
+    """An optax transformation that tells its rate, for the log; of other transformations it is not logged.
+
+    Attributes:
+      init, update: of ``optax.GradientTransformation``.
+      schedule: the rate by the number of updates already made.
+    """
+
+    init: Callable
+    update: Callable
+    schedule: Schedule
 
 
 def batch_axes(path: Sequence) -> int:
@@ -34,7 +48,7 @@ def adafactor(
     decay_rate: float = 0.8,
     clipping_threshold: float = 1.0,
     min_dim_size_to_factor: int = 128,
-) -> optax.GradientTransformation:
+) -> Optimizer:
     """Adafactor with T5X's settings: factored, scaled by the parameter's RMS, no momentum, no weight decay.
 
     ``beta2 = 1 - (step + 1)^-decay_rate``; the update of a matrix of a stack is clipped to RMS `clipping_threshold`
@@ -50,8 +64,12 @@ def adafactor(
     checks.positive("adafactor.clipping_threshold", clipping_threshold)
     checks.whole("adafactor.min_dim_size_to_factor", min_dim_size_to_factor)
     matrix_update = of_matrices(decay_rate, clipping_threshold, min_dim_size_to_factor)
-    rate = optax.scale_by_schedule(lambda step: jnp.maximum(schedule(step), MIN_LEARNING_RATE))
-    return optax.chain(_for_each_member(matrix_update), rate)
+
+    def bounded(step):
+        return jnp.maximum(schedule(step), MIN_LEARNING_RATE)
+
+    made = optax.chain(_for_each_member(matrix_update), optax.scale_by_schedule(bounded))
+    return Optimizer(made.init, made.update, bounded)
 
 
 def adamw(
@@ -62,7 +80,7 @@ def adamw(
     eps: float = 1e-6,
     weight_decay: float = 0.01,
     clip: float | None = None,
-) -> optax.GradientTransformation:
+) -> Optimizer:
     """AdamW with decoupled weight decay on matrices only: norms' scales and biases are left out.
 
     Args:
@@ -70,7 +88,7 @@ def adamw(
     """
     _check("adamw", schedule, b1, b2, eps, clip)
     checks.number("adamw.weight_decay", weight_decay)
-    return _clipped(clip, optax.adamw(schedule, b1, b2, eps, weight_decay=weight_decay, mask=_is_matrix))
+    return _clipped(clip, optax.adamw(schedule, b1, b2, eps, weight_decay=weight_decay, mask=_is_matrix), schedule)
 
 
 def adam(
@@ -80,10 +98,10 @@ def adam(
     b2: float = 0.98,
     eps: float = 1e-6,
     clip: float | None = None,
-) -> optax.GradientTransformation:
+) -> Optimizer:
     """Adam; `clip` as in :func:`adamw`."""
     _check("adam", schedule, b1, b2, eps, clip)
-    return _clipped(clip, optax.adam(schedule, b1, b2, eps))
+    return _clipped(clip, optax.adam(schedule, b1, b2, eps), schedule)
 
 
 def _check(name: str, schedule, b1=0.0, b2=0.0, eps=1.0, clip=None) -> None:
@@ -97,8 +115,9 @@ def _check(name: str, schedule, b1=0.0, b2=0.0, eps=1.0, clip=None) -> None:
         checks.positive(f"{name}.clip", clip)
 
 
-def _clipped(clip, transformation):
-    return transformation if clip is None else optax.chain(optax.clip_by_global_norm(clip), transformation)
+def _clipped(clip, transformation, schedule) -> Optimizer:
+    made = transformation if clip is None else optax.chain(optax.clip_by_global_norm(clip), transformation)
+    return Optimizer(made.init, made.update, schedule)
 
 
 def _is_matrix(params):

@@ -194,7 +194,8 @@ def train(
     text = {stream.name: data.checksums() for stream, data in zip(streams, opened, strict=True)}
     context.data |= {source: sha256 for found in text.values() for source, sha256 in found.items()}
     dog = Watchdog(watch, "vmsst_jax.train")
-    settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog}
+    rate = getattr(optimizer, "schedule", None)
+    settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog, "rate": rate}
     fixed = host_record(context, text, config_text)
     # Last, as their threads have to be closed whatever fails from here on.
     feeds = [make_feed(i, s, opened[i], module, optimizer, target, mesh) for i, s in enumerate(streams)]
