@@ -1,9 +1,12 @@
 """The recipes of MLM, TLM and unsupervised translation: the papers' numbers, and the whole chain on made-up lines."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 import types
 
 import gin
@@ -197,6 +200,22 @@ def test_from_text_to_translations_to_tlm(data, language_model, tmp_path, monkey
         [f"{name}, split 'train'"] for name in ("folder_text", "synthetic_pairs")
     ]
     assert all(len(sha256) == 64 for data in read for sha256 in data.values())
+
+
+def test_one_device_learns_what_eight_do(data, language_model, tmp_path):
+    """Seven rows a batch of denoising, dropout on, translations written: the arrays of eight devices hold one more."""
+    more = {"TRAIN_STEPS": 4, "DENOISING_TOKENS": 84, "train.reports": []}
+    assert jax.device_count() == 8
+    run("umt_small", tmp_path / "eight", data=data, start=language_model, short=SHORT, more=more)
+    values = {**data, **language_model, **SHORT, **more, "MODEL_DIR": str(tmp_path / "one")}
+    flags = [f"--gin.{k}={json.dumps(v) if isinstance(v, str) else v}" for k, v in values.items()]
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    command = [sys.executable, "-m", "vmsst_jax.train", "--gin_file=umt_small.gin", *flags]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    for one, eight in zip(log(tmp_path / "one"), log(tmp_path / "eight"), strict=True):
+        assert one.keys() == eight.keys() and one["step"] == eight["step"]
+        for name in one.keys() - {"step", "kind", "stream"}:
+            assert one[name] == pytest.approx(eight[name], rel=1e-5), name
 
 
 def test_start_from_word_by_word_translations(data, language_model, tmp_path):

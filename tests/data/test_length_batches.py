@@ -97,9 +97,32 @@ def test_a_restored_stream_goes_on_alike():
 
 
 def test_shards():
-    assert [Sizes(tokens=100).of(width, 4) for width in (5, 12, 24, 60)] == [20, 8, 4, 4]
+    assert [Sizes(tokens=100).of(width) for width in (5, 12, 24, 60, 200)] == [20, 8, 4, 1, 1]
+    assert [Sizes(tokens=100).padded(width, 3) for width in (5, 12, 24, 60, 200)] == [21, 9, 6, 3, 3]
     with pytest.raises(ValueError, match="batch_size is 6, which does not divide over 4 .* work: 4 or 8"):
-        Sizes(rows=6).of(5, 4)
+        Sizes(rows=6).padded(5, 4)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_any_number_of_shards_takes_the_same_rows(accumulate):
+    """Also after a restart on another number: the rows of the batches to come are those of the run that went on."""
+    options = {"sizes": Sizes(tokens=26), "accumulate": accumulate}
+    alone, spread = stream(**options), stream(**options, shards=4)
+    for _ in range(3):
+        alone.next()
+        spread.next()
+    other = stream(**options, shards=3)
+    other.restore(json.loads(json.dumps(spread.state())))
+    for _ in range(2 * alone.steps):
+        wanted, there = (s.next() for s in (alone, other))
+        size = wanted[0]["tokens"].shape[-2]
+        for name, array in there[0].items():
+            kept = array[:, :size] if accumulate > 1 else array[:size]
+            np.testing.assert_array_equal(kept, wanted[0][name])
+        behind = there[0]["tokens"][..., size:, :]
+        assert there[0]["tokens"].shape[-2] % 3 == 0 and (behind == PAD).all() and behind.shape[-2] < 3
+        assert there[1]["real_tokens"] == wanted[1]["real_tokens"]
+        assert there[1]["pair_id"].shape == there[0]["tokens"].shape[:-1]
 
 
 def test_planned_widths_share_out_the_rows():

@@ -117,4 +117,4 @@ def test_settings_that_mean_nothing(options, message):
 
 def test_shapes_are_the_longest_batch():
     assert TlmText("t", 8).shapes(4, 2)["positions"] == (2, 8, 204)
-    assert TlmText("t", batch_tokens=2000, widths=(40, 100)).shapes(8)["tokens"] == (16, 100)
+    assert TlmText("t", batch_tokens=2000, widths=(40, 100)).shapes(8)["tokens"] == (24, 100)  # 20 of them filled

@@ -1,9 +1,10 @@
 """Endless streams of rows in batches of like length, each padded to one of a few widths: one compiled program a width.
 
 An epoch takes every row once: rows come in a new random order, those of a width together, and so do the batches. What
-is left of a width at its end is filled up with rows of padding alone, which no loss counts. The order depends on
-(seed, epoch), so that the saved position is three integers: restoring is instant and exact, and every process computes
-the same global batch, all of it, whatever the number of devices.
+is left of a width at its end is filled up with rows of padding alone, which no loss counts; so is a batch whose rows
+don't divide over the devices. The order depends on (seed, epoch), so that the saved position is three integers:
+restoring is instant and exact, and every process computes the same global batch, all of it, of the same rows whatever
+the number of devices.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TOKENS = ("tokens", "source", "target")  # a batch's arrays of tokens, [B, L]; w
 class Sizes:
     """How many rows a batch has: ``rows`` of every width, or as many as make ``tokens`` with their padding.
 
-    Over all devices; one of the two is given. With ``tokens`` rows are a multiple of the batch shards.
+    Over all devices; one of the two is given.
     """
 
     rows: int | None = None
@@ -39,10 +40,14 @@ class Sizes:
             )
         checks.whole("batch_size" if self.tokens is None else "batch_tokens", self.rows or self.tokens)
 
-    def of(self, width: int, shards: int = 1) -> int:
-        """Rows of a batch of ``width`` tokens. ValueError where ``rows`` don't divide over ``shards`` batch shards."""
+    def of(self, width: int) -> int:
+        """Rows that a batch of ``width`` tokens takes from the corpus."""
+        return self.rows or max(self.tokens // width, 1)
+
+    def padded(self, width: int, shards: int) -> int:
+        """Rows of its arrays, those of padding with them; ValueError where ``rows`` don't divide over the shards."""
         if self.tokens is not None:
-            return max(self.tokens // width // shards, 1) * shards
+            return -(-self.of(width) // shards) * shards
         if self.rows % shards:
             below = self.rows // shards * shards
             raise ValueError(
@@ -131,7 +136,8 @@ class RowStream:
             raise ValueError(f"a row has {lengths.max()} tokens, and the widths are {tuple(widths)}: give a wider one")
         self.rows, self.widths, self.pad_id = rows, tuple(widths), pad_id
         self.seed, self.label, self.accumulate = seed, label, accumulate
-        self.sizes = np.array([sizes.of(width, shards) for width in widths])
+        self.sizes = np.array([sizes.of(width) for width in widths])
+        self._arrays = [sizes.padded(width, shards) for width in widths]
         self._group = np.searchsorted(widths, lengths)
         self.steps = int(sum(-(-n // s) for n, s in zip(self._counts(), self.sizes * accumulate, strict=True)))
         self._epoch = self._step = self._batch = 0
@@ -156,25 +162,36 @@ class RowStream:
     def next(self) -> tuple[dict, dict]:
         """The next (batch, info); ``info`` as in ``data.document_streams``, ``truncated`` being rows left out."""
         group, index = self._epoch_plan()[self._step]
-        width, count, n = self.widths[group], int(self.sizes[group]) * self.accumulate, self.accumulate
-        filled = np.concatenate([index, np.full(count - len(index), index[0])])
+        width, size, n = self.widths[group], int(self.sizes[group]), self.accumulate
+        filled = np.concatenate([index, np.full(size * n - len(index), index[0])])
         batch = self.rows.batch(filled, width, self._batch)
-        tokens = [batch[name] for name in TOKENS if name in batch]
-        for array in tokens:
-            array[len(index) :] = self.pad_id
-        pair_id = self.rows.ids(filled)
+        for name in batch.keys() & set(TOKENS):
+            batch[name][len(index) :] = self.pad_id
+        more = self._arrays[group] - size  # of every micro-batch
+        batch = {name: self._spread(array, more, name in TOKENS) for name, array in batch.items()}
+        tokens = [array for name, array in batch.items() if name in TOKENS]
         info = {
-            "pair_id": pair_id.reshape(n, -1) if n > 1 else pair_id,
+            "pair_id": self._spread(self.rows.ids(filled), more, False),
             "real_tokens": int(sum((array != self.pad_id).sum() for array in tokens)),
             "padded_tokens": sum(array.size for array in tokens),
             "truncated": 0,
         }
-        if n > 1:
-            batch = {name: array.reshape(n, -1, *array.shape[1:]) for name, array in batch.items()}
         self._batch, self._step = self._batch + 1, self._step + 1
         if self._step == self.steps:
             self._epoch, self._step = self._epoch + 1, 0
         return batch, info
+
+    def _spread(self, array: np.ndarray, more: int, is_tokens: bool) -> np.ndarray:
+        """An array [n x K, ...] of n micro-batches as [n, K + more, ...], without the first axis where n is 1.
+
+        The rows behind are those of padding, or repeat the first.
+        """
+        parts = array.reshape(self.accumulate, -1, *array.shape[1:])
+        behind = np.repeat(parts[:, :1], more, axis=1)
+        if is_tokens:
+            behind[:] = self.pad_id
+        whole = np.concatenate([parts, behind], axis=1) if more else parts
+        return whole if self.accumulate > 1 else whole[0]
 
     def checksums(self) -> dict[str, str]:
         """{where the text comes from: its SHA-256}."""
@@ -195,7 +212,7 @@ class RowStream:
 
     def facts(self) -> list[str]:
         """For a run's overview: the rows, the batches, the length of an epoch."""
-        shapes = ", ".join(f"{size} x {width}" for size, width in zip(self.sizes, self.widths, strict=True))
+        shapes = ", ".join(f"{size} x {width}" for size, width in zip(self._arrays, self.widths, strict=True))
         each = f" ({self.accumulate} micro-batches an update)" if self.accumulate > 1 else ""
         dropped = f", {self.rows.dropped:,} left out as too long" if self.rows.dropped else ""
         return [

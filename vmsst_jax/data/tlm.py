@@ -67,7 +67,7 @@ class PairRows:
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """ValueError for a batch that does not divide, an unknown task or split, or unknown languages; cheap."""
         checks.whole("Stream.accumulate", accumulate)
-        self.sizes.of(1, shards)
+        self.sizes.padded(1, shards)
         dataclasses.replace(self.text(2), batch_size=shards).check(languages, shards)
 
     def examples(self, split: str | None = None):
@@ -103,10 +103,10 @@ class TlmText(PairRows):
         """Shapes of the longest batch's arrays, without opening the corpus."""
         width = self.widths[-1] if self.widths else 2 * (self.max_length + 2)
         leading = (accumulate,) if accumulate > 1 else ()
-        return dict.fromkeys(("tokens", "positions", "languages"), (*leading, self.sizes.of(width, shards), width))
+        return dict.fromkeys(("tokens", "positions", "languages"), (*leading, self.sizes.padded(width, shards), width))
 
     def open(self, tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1) -> RowStream:
-        """An endless stream of batches, the same for any number of ``shards``."""
+        """An endless stream of batches, of the same rows for any number of ``shards``."""
 
         def rows(caches):
             return TlmRows(caches, tokenizer, seed, self.order == "both", self.restart_positions)

@@ -70,7 +70,7 @@ class Monolingual:
     def check(self, languages: Languages, shards: int = 1, accumulate: int = 1) -> None:
         """ValueError for a batch that does not divide, an unknown task or split, or unknown languages; cheap."""
         checks.whole("Stream.accumulate", accumulate)
-        self.sizes.of(1, shards)
+        self.sizes.padded(1, shards)
         languages.id(self.language)
         self.documents.check(languages)
 
@@ -95,7 +95,7 @@ class NoisyText(Monolingual):
         return _shapes(self.sizes, self._widest(), shards, accumulate, ("source", "target"))
 
     def open(self, tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1) -> RowStream:
-        """An endless stream of batches, the same for any number of ``shards``."""
+        """An endless stream of batches, of the same rows for any number of ``shards``."""
         lang = languages.id(self.language)
         sentences = Sentences(self.documents.open(tokenizer, languages), lang, self.max_length, self.language)
         rows = SentenceRows(sentences, tokenizer, lang, lang, seed, self.noise)
@@ -128,7 +128,7 @@ class RoundTripText(Monolingual):
         return _shapes(self.sizes, self._widest(), shards, accumulate, ("target",))
 
     def open(self, tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1) -> RowStream:
-        """An endless stream of batches, the same for any number of ``shards``."""
+        """An endless stream of batches, of the same rows for any number of ``shards``."""
         lang, through = languages.id(self.language), languages.id(self.through)
         corpus = self.documents.open(tokenizer, languages)
         sentences = Sentences(corpus, lang, self.max_length, self.language)
@@ -170,7 +170,7 @@ class TranslationText(PairRows):
         return _shapes(self.sizes, width, shards, accumulate, ("source", "target"))
 
     def open(self, tokenizer, languages: Languages, seed: int, shards: int = 1, accumulate: int = 1) -> RowStream:
-        """An endless stream of batches, the same for any number of ``shards``."""
+        """An endless stream of batches, of the same rows for any number of ``shards``."""
         lang = languages.id(self.source), languages.id(self.target)
         name = f"{self.source} to {self.target}"
         label = f"translation {name}"
@@ -182,7 +182,7 @@ class TranslationText(PairRows):
 
 
 def _shapes(sizes: Sizes, width: int, shards: int, accumulate: int, tokens: tuple[str, ...]) -> dict:
-    leading = (*((accumulate,) if accumulate > 1 else ()), sizes.of(width, shards))
+    leading = (*((accumulate,) if accumulate > 1 else ()), sizes.padded(width, shards))
     return dict.fromkeys(tokens, (*leading, width)) | dict.fromkeys(("source_lang", "target_lang"), leading)
 
 
