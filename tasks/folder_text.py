@@ -61,15 +61,22 @@ def read_documents() -> Iterator[tuple[str, Document]]:
     """(split, document) of every sentence; lines without text are left out.
 
     Raises:
-      CorpusError: no folder or languages are bound, or a file is missing, has no text for a language, or isn't UTF-8.
+      CorpusError: no folder or languages are bound; a file is missing, has no text for a language, or isn't UTF-8; of
+        the files that are kept apart one has more lines than another.
     """
     found = settings()
     codes = found["languages"]
+    counts = {code: sum(1 for _ in _file(TRAIN, code).lines()) for code in codes} if found["apart"] else {}
+    if len(set(counts.values())) > 1:
+        raise CorpusError(
+            f"the files {found[TRAIN]}.CODE in {found['root']} have other numbers of lines: {counts}. Languages take "
+            "other lines of aligned files; for files that are no translations bind folder_text.apart=False"
+        )
     for split, (place, code) in itertools.product((TRAIN, VALIDATION), enumerate(codes)):
         file = _file(split, code)
         first, last = 0, None
         if split == TRAIN and found["apart"]:
-            count = sum(1 for _ in file.lines())
+            count = counts[code]
             first, last = count * place // len(codes), count * (place + 1) // len(codes)
         empty = True
         for number, text in enumerate(itertools.islice(_sentences(file), first, last), first + 1):

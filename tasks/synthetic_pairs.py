@@ -19,14 +19,18 @@ COLUMNS = ("source_lang", "target_lang", "source", "target")
 @gin.configurable("synthetic_pairs", module="tasks")
 def settings(files=None, limit: int | None = None) -> dict:
     """Which files, and how many pairs of each; bound as `synthetic_pairs.files` and `synthetic_pairs.limit`."""
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise CorpusError(f"synthetic_pairs.limit is {limit!r}; wanted a whole number of 1 or more, or None for all")
     if not files:
         raise CorpusError(
             "no pairs: bind synthetic_pairs.files to what vmsst_jax.translate wrote with --pairs, such as "
             "--gin.synthetic_pairs.files='\"pairs/*.tsv\"'"
         )
-    return {"files": expand(files), "limit": limit}
+    if not isinstance(files, str | list | tuple) or not all(isinstance(file, str) for file in files):
+        raise CorpusError(f"synthetic_pairs.files is {files!r}; wanted a path, a pattern, or a list of them")
+    if len(set(found := expand(files))) < len(found):
+        raise CorpusError(f"synthetic_pairs.files names a file twice: {', '.join(map(str, found))}")
+    return {"files": found, "limit": limit}
 
 
 def read() -> dict[str, list[dict]]:

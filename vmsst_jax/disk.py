@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import pathlib
@@ -157,3 +158,9 @@ def os_error(error: BaseException, path: str | os.PathLike) -> OSError:
     """The failure of a write to ``path`` inside TensorStore or Orbax, as the system's own error."""
     system = SYSTEM_ERROR.search(str(error))
     return OSError(int(system[1]) if system else errno.EIO, cause(error), os.fspath(path))
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file's contents, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

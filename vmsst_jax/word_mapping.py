@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands = flags.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add = functools.partial(commands.add_parser, allow_abbrev=False)
     for name, add_flags, what in (
-        ("train_vectors", _training_flags, "train word vectors of one language by gensim (extra word_vectors)"),
+        ("train_vectors", _training_flags, "train word vectors of one language by gensim (extra word-vectors)"),
         ("map", _mapping_flags, "map word vectors of several languages into one space"),
         ("translate", _translation_flags, "translate a text file word by word"),
         ("score", _score_flags, "score word translation against a dictionary"),

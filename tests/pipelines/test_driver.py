@@ -139,6 +139,62 @@ def test_a_file_that_is_gone(settings, tmp_path):
         run(settings)
 
 
+def test_what_was_altered_or_is_none_of_ours_is_noticed(settings, tmp_path):
+    out = tmp_path / "out"
+    run(settings)
+    (out / "one" / "out").write_text((out / "one" / "out").read_text().replace("2", "9", 1))  # of the same size
+    with pytest.raises(
+        ValueError, match="stage one is done, but the files in .*one are not those that it left.*--redo=one"
+    ):
+        run(settings, redo=["two"])
+    run(settings, redo=["one"])
+    (out / "three" / "report.txt").unlink()
+    with pytest.raises(ValueError, match="stage three is done, but .*three/report.txt is gone"):  # the report shows it
+        run(settings)
+    run(settings, redo=["three"])
+    (out / "one.json").write_text("{}")
+    with pytest.raises(ValueError, match="one.json is damaged .*'state'.*--redo=one"):
+        run(settings)
+    (out / "one.json").unlink()
+    for redo in ([], ["one"]):
+        with pytest.raises(
+            ValueError, match="out/one is there, and one.json beside it is not, so this pipeline has not"
+        ):
+            run(settings, redo=redo)
+    assert (out / "one" / "out").exists()
+
+
+@pytest.mark.parametrize(("output", "data"), [("data/out", "data"), ("data", "data/deep")])
+def test_the_output_lies_apart_from_what_is_read(settings, tmp_path, output, data):
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "numbers").write_text("1\n")
+    stages = {"one": stage("{data}/deep/numbers" if data == "data" else "{data}/numbers", 1, inputs=["{data}"])}
+    with pytest.raises(ValueError, match="the output is .* one of them is the other or lies in it"):
+        run(settings, stages=stages, output=str(tmp_path / output), folders={"data": str(tmp_path / data)})
+    assert (tmp_path / "data" / "deep" / "numbers").read_text() == "1\n"
+
+
+def test_mistakes_of_later_stages_come_before_anything_runs(settings, tmp_path):
+    def broken(recipes, bindings):
+        raise ValueError("there is no recipe")
+
+    for last, message in (
+        ({"command": "train", "recipe": "nothing.gin"}, "stage 'four': there is no recipe"),
+        (
+            {"command": "evaluate", "settings": {"modls": {}}},
+            "settings of stage 'four': there is no 'modls'; did you mean",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            driver.run(plan.pipeline(**{**settings, "stages": {**settings["stages"], "four": last}}), broken)
+        assert not (tmp_path / "out" / "one").exists()
+
+
+def test_the_report_begins_with_what_the_recipe_says(settings):
+    settings["about"] = "step {step}, stage two is {one:../two.json:state}"
+    assert run(settings).report.startswith("step 1, stage two is done\n\n## one")
+
+
 def test_a_stage_that_fails_is_tried_again(settings, tmp_path):
     with pytest.raises(
         driver.StageFailed, match="stage two: translate: there is no such language; its log is .*two.log"

@@ -39,7 +39,7 @@ def test_references(tmp_path):
     folder = tmp_path / "model" / "found"
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(json.dumps({"a": {"best": 4}}))
-    there = plan.Pipeline(stages, tmp_path, {}, {}, "")
+    there = plan.Pipeline(stages, tmp_path, {}, {}, "", "")
     assert there.put_in(stages["best"], stages["best"].settings) == {"models": {"en": {"layer": 4, "n": 3}}}
     (folder / "results.json").write_text("{}")
     with pytest.raises(ValueError, match="results.json has no a.best .KeyError: 'a'"):
@@ -80,8 +80,31 @@ def test_what_training_is(tmp_path):
         ({"a": TRAIN, "b": {**TRAIN, "inputs": ["{a}/x"]}}, "the input {a}/x is no file from elsewhere"),
         ({"first": TRAIN}, "first is the name of more than one"),
         ({"a": {"command": "text", "flags": ["x"]}}, "stage 'a': flags are .'x'.; wanted"),
+        ({"a": {"command": "train", "recipe": 3}}, "stage 'a': recipe is 3; wanted names in brackets"),
+        ({"a": {**TRAIN, "inputs": "{data}"}}, "stage 'a': inputs is '{data}'; wanted names in brackets"),
+        ({"a": None}, "every stage is None"),
     ],
 )
 def test_wrong_pipelines_are_refused_before_anything_runs(stages, message):
     with pytest.raises(ValueError, match=message):
         made(stages)
+
+
+def test_changes_of_a_recipe_that_is_included():
+    stages = {
+        "a": {"command": "translate", "flags": {"input": "x", "beams": 4}},
+        "b": {"command": "train", "recipe": "umt_small.gin", "bindings": {"TRAIN_STEPS": 3, "FIRST": "en"}},
+        "c": {"command": "text", "flags": {"output": "{here}"}},
+    }
+    changes = {"a": {"flags": {"beams": 1}}, "b": {"recipe": "other.gin", "bindings": {"TRAIN_STEPS": 5}}, "c": None}
+    made = plan.pipeline(stages, "out", changes=changes).stages
+    assert list(made) == ["a", "b"]
+    assert made["a"].flags == {"input": "x", "beams": 1}
+    assert made["b"].recipes == ("other.gin",) and made["b"].bindings == {"TRAIN_STEPS": 5, "FIRST": "en"}
+    assert stages["a"]["flags"]["beams"] == 4
+    with pytest.raises(ValueError, match="pipeline.changes: there is no 'aa'; did you mean 'a'"):
+        plan.pipeline(stages, "out", changes={"aa": None})
+    with pytest.raises(ValueError, match="pipeline.changes of 'a' are 3; wanted"):
+        plan.pipeline(stages, "out", changes={"a": 3})
+    with pytest.raises(ValueError, match="every stage is None, .* pipeline.changes alters some"):
+        plan.pipeline(stages, "out", changes=dict.fromkeys(stages))

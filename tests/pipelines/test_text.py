@@ -92,6 +92,12 @@ def test_catalogues(tmp_path):
         ({"apart": ["en", "es"]}, {}, "apart names es, and the languages are en, fr, de"),
         ({"mining": ["en-es"]}, {}, "mining names es"),
         ({"mining": ["en-en"]}, {}, "mining is of pairs such as en-fr, found en-en"),
+        ({"mining": ["en-de-fr"]}, {}, "mining is of pairs such as en-fr, found en-de-fr"),
+        ({"apart": ["en", "en"]}, {}, "apart are en, en; wanted none of them twice"),
+        ({"names": ["train", "dev", "train"]}, {}, "names are train, dev, train; wanted three different ones"),
+        ({"catalogue_folders": ["x"]}, {}, "from a folder or from catalogues, and both are given"),
+        ({"apart": ["en", "fr"]}, {"train.fr": "frx\n" * 30}, "train.en, .*train.fr have 90, 30 lines; give aligned"),
+        ({}, {"test.en": "swap test"}, r"test.en has \d+% of the words of the .* in fr and 0% of those in en"),
         ({"limit": 0}, {}, "limit is 0; wanted a whole number of 1"),
         ({"held_out": 0.5}, {}, "held_out is 0.5; wanted a share"),
         ({"names": ["train", "dev"]}, {}, "names are train, dev; wanted three"),
@@ -102,13 +108,14 @@ def test_catalogues(tmp_path):
         (
             {},
             {"train.en": "swap"},
-            r"text given as en has \d+% of the words of the .* in fr and 0% .* in en",
+            r"train.en has \d+% of the words of the .* in fr and 0% .* in en",
         ),
     ],
 )
 def test_what_can_not_be_used(folder, tmp_path, options, broken, message):
     for name, contents in broken.items():
-        swapped = (folder / "train.fr").read_text() if contents == "swap" else contents
+        of = {"swap": "train.fr", "swap test": "test.fr"}.get(contents)
+        swapped = (folder / of).read_text() if of else contents
         (folder / name).write_text(swapped)
     given = {"languages": CODES, "folder": folder, "names": ["train", "dev", "test"], **options}
     with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -119,3 +126,16 @@ def test_what_can_not_be_used(folder, tmp_path, options, broken, message):
 def test_catalogues_have_english(tmp_path):
     with pytest.raises(ValueError, match="catalogues translate English, and the languages are fr, de: add en"):
         text.prepare(tmp_path / "text", ["fr", "de"])
+
+
+@pytest.mark.parametrize("output", ["source", "source/text", "."])
+def test_the_source_is_never_written_over(folder, tmp_path, output):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match="one of them is the other or lies in it; give an output elsewhere"):
+        text.prepare(tmp_path / output, CODES, folder=folder, names=["train", "dev", "test"], overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "novel.txt").touch()
+    with pytest.raises(FileExistsError, match="mine has no about.json, so vmsst_jax.text has not made it"):
+        text.prepare(tmp_path / "mine", CODES, folder=folder, names=["train", "dev", "test"], overwrite=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (tmp_path / "mine" / "novel.txt").exists()

@@ -97,8 +97,9 @@ def test_files_that_can_not_be_pairs(bind, folder, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "train.de").write_text("a\nb\n\n\n"), r"train.de: no text in the lines from 3 to 4"),
-        (lambda f: (f / "train.de").write_bytes(b"a\nb\nc\n\xff\n"), r"train.de, line 4: not valid UTF-8"),
+        (lambda f: (f / "train.de").write_text("a\nb\n" + "\n" * 8), r"train.de: no text in the lines from 6 to 10"),
+        (lambda f: (f / "train.de").write_bytes(b"a\n" * 9 + b"\xff\n"), r"train.de, line 10: not valid UTF-8"),
+        (lambda f: (f / "train.de").write_text("a\n" * 8), "{'en': 10, 'de': 8}.* bind folder_text.apart=False"),
     ],
 )
 def test_files_that_can_not_be_documents(bind, folder, change, message):
@@ -131,6 +132,17 @@ def test_synthetic_pairs(gin_bindings, tmp_path):
     assert len({e["pair_id"] for e in found}) == 3
     gin_bindings("synthetic_pairs.limit = 1")
     assert [e["target"] for e in synthetic_pairs.read()["train"]] == ["ein Haus", "a tree"]
+    for line, message in (
+        ("files = 3", "synthetic_pairs.files is 3; wanted a path"),
+        (f"files = ['{tmp_path}/*.tsv', '{tmp_path}/*.tsv']", "synthetic_pairs.files names a file twice"),
+    ):
+        gin_bindings(f"synthetic_pairs.{line}")
+        with pytest.raises(CorpusError, match=message):
+            synthetic_pairs.read()
+    gin_bindings(f'synthetic_pairs.files = "{tmp_path}/*.tsv"')
+    gin_bindings("synthetic_pairs.limit = True")
+    with pytest.raises(CorpusError, match="limit is True; wanted a whole number"):
+        synthetic_pairs.read()
     gin_bindings("synthetic_pairs.limit = 0")
     with pytest.raises(CorpusError, match="synthetic_pairs.limit is 0; wanted a whole number"):
         synthetic_pairs.read()

@@ -81,6 +81,9 @@ def test_outputs_are_not_lost(make, text, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             files.check_output(output, pairs, text.path, overwrite=True)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder is a folder; give the name of a file"):
+        files.check_output(tmp_path / "o", tmp_path / "folder", text.path, overwrite=True)
     with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
         files.check_output(tmp_path / "nowhere" / "o", None, text.path)
 

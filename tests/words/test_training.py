@@ -67,6 +67,9 @@ def test_what_is_done_is_left_alone(text, capsys):
     with pytest.raises(FileExistsError, match="was made of other inputs or settings"):
         training.train(text, output, other)
     assert output.read_bytes() == before
+    output.write_bytes(before[:-9])
+    with pytest.raises(FileExistsError, match="a.vec.gz is not as it was made, a part is missing or altered"):
+        training.train(text, output, QUICK)
     output.unlink()  # as if killed before it was written
     assert not training.train(text, output, QUICK, progress=False)["found"]
     assert output.read_bytes() == before  # one thread, one seed
@@ -102,6 +105,7 @@ def test_bad_inputs(text):
         ({"algorithm": "glove"}, "the algorithm is 'glove'; use one of skip_gram, cbow"),
         ({"dim": 0}, "TrainingSettings.dim is 0"),
         ({"sample": 1.0}, "TrainingSettings.sample is 1.0"),
+        ({"seed": 2**32}, "TrainingSettings.seed is 4294967296; wanted one below 2.32"),
         ({"true_case": True, "lower": False}, "true_case is for words that are lower-cased"),
         ({"window": (3, 0)}, "an entry of TrainingSettings.window is 0"),
         ({"window": (3, 3)}, "wanted one window, or different ones"),

@@ -73,6 +73,15 @@ def test_the_command_translates_and_scores(saved, tmp_path, capsys):
     assert json.loads((tmp_path / "out.txt.json").read_text())["languages"] == ["en", "de"]
     word_mapping.main(flags)
     assert "it is there already, 3 lines" in capsys.readouterr().out
+    text = (tmp_path / "out.txt").read_text()
+    (tmp_path / "out.txt").write_text(text.replace("hund", "rind"))  # as many lines and letters
+    with pytest.raises(FileExistsError, match="out.txt is not as it was made, .* use --overwrite"):
+        word_mapping.main(flags)
+    made = json.loads((tmp_path / "out.txt.json").read_text())
+    del made["output_sha256"]  # as if killed before that was known
+    (tmp_path / "out.txt.json").write_text(json.dumps(made))
+    word_mapping.main(flags)
+    assert (tmp_path / "out.txt").read_text() == text
     (tmp_path / "in.txt").write_text("cat\n")
     with pytest.raises(FileExistsError, match="out.txt exists and was made of other"):
         word_mapping.main(flags)
@@ -84,6 +93,23 @@ def test_the_command_translates_and_scores(saved, tmp_path, capsys):
     assert "66.7 % of 3 words are translated rightly (CSLS); the dictionary has 5" in capsys.readouterr().out
     found = translation.accuracy(WordMapping.load(saved), tmp_path / "words.txt", "en", "de")
     assert found == {"words": 5, "covered": 3, "accuracy": pytest.approx(2 / 3)}
+
+
+def test_scores_do_not_depend_on_case(mapping, tmp_path):
+    """German nouns of a --true_case mapping, against a dictionary in lower case, and the other way round."""
+    de = mapping.languages["de"]
+    upper = Mapped([word.capitalize() for word in de.words], de.vectors)
+    cased = WordMapping({**mapping.languages, "de": upper}, {})
+    (tmp_path / "lower.txt").write_text("dog hund\nman mann\n")
+    (tmp_path / "upper.txt").write_text("Dog Hund\nMAN MANN\n")
+    for name in ("lower.txt", "upper.txt"):
+        found = translation.accuracy(cased, tmp_path / name, "en", "de")
+        assert found == {"words": 2, "covered": 2, "accuracy": 1.0}
+        assert translation.accuracy(mapping, tmp_path / name, "en", "de") == found
+        (tmp_path / "back.txt").write_text(
+            "".join(" ".join(line.split()[::-1]) + "\n" for line in (tmp_path / name).open())
+        )
+        assert translation.accuracy(cased, tmp_path / "back.txt", "de", "en") == found
 
 
 def test_pairs_are_written_beside(saved, tmp_path):
@@ -103,6 +129,9 @@ def test_pairs_are_written_beside(saved, tmp_path):
     assert (tmp_path / "out.tsv").read_text() == "mine\n" and not (tmp_path / "out.tsv.new").exists()
     word_mapping.main([*flags, "--overwrite"])
     assert (tmp_path / "out.tsv").read_text() == wanted
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder is a folder; give the name of a file"):
+        word_mapping.main([*flags[:-1], f"--pairs={tmp_path}/folder"])
     with pytest.raises(ValueError, match="out.txt would be written twice"):
         word_mapping.main([*flags[:-1], f"--pairs={tmp_path}/out.txt"])
 

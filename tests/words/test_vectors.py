@@ -50,6 +50,8 @@ def test_most_frequent_words_and_repeated_ones(tmp_path):
         ("a 1 2\n", "line 1: 'a 1 2'; wanted .*GloVe"),
         ("0 2\n", "line 1: '0 2'"),
         ("2 2\na 1 2\nb 1\n", "line 3: 'b 1' has 1 numbers; wanted a word and 2 numbers"),
+        ("999999 99999999\na 1 2\n", "line 2: 'a 1 2' has 2 numbers; wanted a word and 99999999 numbers"),
+        ("99999999999 2\na 1 2\n", "line 1 announces 99999999999 words, and it ends after 1"),
         ("1 2\na 1 2 3\n", "line 2: 'a 1 2 3' has 3 numbers"),
         ("1 2\na 1 x\n", "line 2, 'a': could not convert string to float: 'x'"),
         ("1 2\na 1 nan\n", "line 2: the vector of 'a' holds NaN"),

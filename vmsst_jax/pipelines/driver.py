@@ -9,7 +9,9 @@ OUTPUT/report.md    what the stages found, in one file
 
 from __future__ import annotations
 
+import fnmatch
 import glob
+import inspect
 import json
 import os
 import shutil
@@ -25,6 +27,7 @@ from vmsst_jax.benchmarks import checksums, grid, summary
 from vmsst_jax.experiments import processes
 from vmsst_jax.pipelines import plan
 from vmsst_jax.pipelines.plan import Pipeline, Stage
+from vmsst_jax.pipelines.text import check_outside
 from vmsst_jax.retrieval.store import versions, write_json
 
 RECIPE, REPORT, LOCK = "recipe.gin", "report.md", ".lock"
@@ -61,14 +64,17 @@ def run(
     Raises:
       StageFailed: see there.
       ValueError: a stage was made of other inputs or settings than it would be now; no such stage; a file of a stage
-        that is done is gone though a later one needs it.
+        that is done is gone or altered though a later one or the report needs it; a stage's folder is of something
+        else; OUTPUT lies in what is read, or the other way round.
       FileNotFoundError: an input is not there. BlockingIOError: another process is at it.
     """
     plan.check_names("--redo", redo, pipeline.stages)
     pipeline.output.mkdir(parents=True, exist_ok=True)
     with disk.open_alone(pipeline.output / LOCK) as lock:
         disk.write_atomically(pipeline.output / RECIPE, pipeline.config_text.encode())
+        definitions = {name: _definition(stage, resolve) for name, stage in pipeline.stages.items()}
         for name in following(pipeline, redo):
+            _check_ours(pipeline, name)
             shutil.rmtree(pipeline.folder(name), ignore_errors=True)
             for ending in ("json", "log", "gin"):
                 _file(pipeline, name, ending).unlink(missing_ok=True)
@@ -77,8 +83,7 @@ def run(
         try:
             for number, stage in enumerate(pipeline.stages.values(), 1):
                 print(f"[{number} of {len(pipeline.stages)}] {stage.name}", flush=True)
-                identity = plan.definition(stage, resolve) | outside[stage.name]
-                _advance(pipeline, stage, identity, lock.fileno(), search_paths)
+                _advance(pipeline, stage, definitions[stage.name] | outside[stage.name], lock.fileno(), search_paths)
         finally:
             signal.signal(signal.SIGTERM, before)
         text = report(pipeline)
@@ -96,6 +101,14 @@ def following(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
     return [name for name in pipeline.stages if name in found]
 
 
+def _definition(stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], str]) -> dict[str, str]:
+    """``plan.definition``; ValueError also for a setting that ``grid.evaluate`` hasn't."""
+    if stage.command == plan.EVALUATE:
+        known = inspect.signature(grid.evaluate).parameters
+        plan.check_names(f"settings of stage {stage.name!r}", stage.settings, known)
+    return plan.definition(stage, resolve)
+
+
 def _advance(pipeline: Pipeline, stage: Stage, identity: dict[str, str], lock: int, search_paths: str) -> None:
     """Does what is left of a stage."""
     identity |= {f"stage {name}": _read(pipeline, name)["result"] for name in stage.needs}
@@ -103,9 +116,11 @@ def _advance(pipeline: Pipeline, stage: Stage, identity: dict[str, str], lock: i
     if record is not None:
         _check_same(stage, record, identity)
         if record["state"] == DONE:
+            _check_whole(pipeline, stage.name, shown=True)
             print("    done before", flush=True)
             return
     else:
+        _check_ours(pipeline, stage.name)
         record = {"state": BEGUN, "identity": identity, "seconds": 0.0}
     for name in stage.needs:
         _check_whole(pipeline, name)
@@ -160,6 +175,7 @@ def _inputs(pipeline: Pipeline, stage: Stage) -> dict[str, str]:
         pattern = plan.put_in(name, pipeline.folders)
         if pattern is None:
             continue
+        check_outside(pipeline.output, pattern)
         files = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
         if not files:
             raise FileNotFoundError(f"stage {stage.name} reads {pattern}, and there is no such file")
@@ -194,15 +210,36 @@ def _short(value: str | None) -> str:
     return "nothing" if value is None else value if len(value) <= 80 else f"{value[:77]}..."
 
 
-def _check_whole(pipeline: Pipeline, name: str) -> None:
-    """ValueError where a stage that is done has lost a file: a later one is about to read it."""
-    there = _files(pipeline.folder(name))
-    lost = [file for file, size in _read(pipeline, name)["files"].items() if there.get(file) != size]
+def _check_ours(pipeline: Pipeline, name: str) -> None:
+    """ValueError where a stage's folder is there and no record of it: whatever that is, no stage may write over it."""
+    folder = pipeline.folder(name)
+    if folder.exists() and not _file(pipeline, name, "json").exists():
+        raise ValueError(
+            f"{folder} is there, and {name}.json beside it is not, so this pipeline has not made it; remove it if it "
+            "is of no use, or give another OUTPUT"
+        )
+
+
+def _check_whole(pipeline: Pipeline, name: str, shown: bool = False) -> None:
+    """ValueError where a stage that is done has lost or altered files: a later one is about to read them.
+
+    ``shown``: only those count that the report shows, by their size.
+    """
+    folder, record = pipeline.folder(name), _read(pipeline, name)
+    there = _files(folder)
+    lost = [file for file, size in record["files"].items() if there.get(file) != size]
+    if shown:
+        lost = [file for file in lost if any(fnmatch.fnmatch(file, p) for p in (grid.SUMMARY, *SHOWN))]
     if lost:
         raise ValueError(
-            f"stage {name} is done, but {pipeline.folder(name) / lost[0]} is gone or of another size"
+            f"stage {name} is done, but {folder / lost[0]} is gone or of another size"
             + (f" (so are {len(lost) - 1} more)" if lost[1:] else "")
             + f": put it back, or --redo={name} does the stage anew"
+        )
+    if not shown and checksums.folder(folder) != record["result"]:
+        raise ValueError(
+            f"stage {name} is done, but the files in {folder} are not those that it left: put them back, or "
+            f"--redo={name} does the stage anew"
         )
 
 
@@ -223,11 +260,14 @@ def _read(pipeline: Pipeline, name: str) -> dict | None:
     """A stage's record, None where it isn't begun; ValueError for a damaged one."""
     file = _file(pipeline, name, "json")
     try:
-        return json.loads(file.read_text("utf-8"))
+        record = json.loads(file.read_text("utf-8"))
+        for key in ("state", "identity", "seconds", *(("files", "result") if record["state"] == DONE else ())):
+            record[key]
+        return record
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ValueError(f"{file} is damaged ({error}); --redo={name} does the stage anew") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} is damaged ({error!r}); --redo={name} does the stage anew") from None
 
 
 def report(pipeline: Pipeline) -> str:
@@ -241,4 +281,5 @@ def report(pipeline: Pipeline) -> str:
         for file in (file for pattern in SHOWN for file in sorted(folder.glob(pattern))):
             title = " / ".join([name, *file.relative_to(folder).parts[:-1]])
             parts.append((title, file.read_text("utf-8")))
-    return "\n".join(f"## {title}\n\n```\n{text.rstrip()}\n```\n" for title, text in parts)
+    begin = [f"{about.strip()}\n"] if (about := pipeline.introduction()).strip() else []
+    return "\n".join([*begin, *(f"## {title}\n\n```\n{text.rstrip()}\n```\n" for title, text in parts)])

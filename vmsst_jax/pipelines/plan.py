@@ -62,6 +62,7 @@ class Pipeline:
     output: Path
     folders: dict[str, str | None]
     checksums: dict[str, str]
+    about: str
     config_text: str
 
     def folder(self, name: str) -> Path:
@@ -76,6 +77,10 @@ class Pipeline:
         places = {name: str(self.folder(name)) for name in stage.needs} | self.folders
         return put_in(value, places | {HERE: str(self.folder(stage.name))})
 
+    def introduction(self) -> str:
+        """What stands first in the report, with the values that the stages have left."""
+        return str(put_in(self.about, {name: str(self.folder(name)) for name in self.stages} | self.folders))
+
 
 def pipeline(
     stages: dict[str, dict],
@@ -83,6 +88,8 @@ def pipeline(
     folders: dict[str, str | None] | None = None,
     values: dict[str, object] | None = None,
     checksums: dict[str, str | None] | None = None,
+    changes: dict[str, dict | None] | None = None,
+    about: str = "",
     config_text: str = "",
 ) -> Pipeline:
     """A pipeline as its recipe describes it.
@@ -98,6 +105,9 @@ def pipeline(
         that is None is no input, and a flag that is a reference to it alone is left out.
       values: {name: value} for references.
       checksums: {an input as a stage names it: the SHA-256 that it should have, None for any}.
+      changes: {name of a stage: what is other than in ``stages``}: of bindings, flags and settings only what is named,
+        everything else as a whole; None leaves the stage out.
+      about: what the report begins with, references to values and to what stages leave among it.
       config_text: the recipe, kept with the results.
 
     Raises:
@@ -111,13 +121,36 @@ def pipeline(
     if twice := sorted((folders.keys() & stages.keys()) | (values.keys() & {*stages, *folders})):
         raise ValueError(f"{', '.join(twice)} is the name of more than one stage, folder or value")
     made: dict[str, Stage] = {}
-    for name, options in stages.items():
+    for name, options in _changed(stages, changes or {}).items():
         if options is not None:
             made[name] = _stage(name, options, folders, values, made)
+    if not made:
+        raise ValueError(
+            "every stage is None, so there is nothing to run; pipeline.stages replaces all stages of a recipe that is "
+            "included, pipeline.changes alters some"
+        )
     checksums = _values_in(checksums or {}, values)
     check_names("pipeline.checksums", checksums, [name for stage in made.values() for name in stage.inputs])
     wanted = {name: sha256 for name, sha256 in checksums.items() if sha256 is not None}
-    return Pipeline(made, Path(output), folders, wanted, config_text)
+    return Pipeline(made, Path(output), folders, wanted, str(_values_in(about, values)), config_text)
+
+
+def _changed(stages: dict[str, dict | None], changes: dict[str, dict | None]) -> dict[str, dict | None]:
+    """``stages`` with ``changes`` put in, see ``pipeline``."""
+    check_names("pipeline.changes", changes, stages)
+    made = dict(stages)
+    for name, change in changes.items():
+        before = stages[name]
+        if change is None or not isinstance(before, dict):
+            made[name] = change
+            continue
+        if not isinstance(change, dict):
+            raise ValueError(f"pipeline.changes of {name!r} are {change!r:.200}; wanted {{'flags': {{NAME: VALUE}}}}")
+        made[name] = before | {
+            part: before[part] | value if isinstance(value, dict) and isinstance(before.get(part), dict) else value
+            for part, value in change.items()
+        }
+    return made
 
 
 def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: Mapping[str, Stage]) -> Stage:
@@ -140,6 +173,10 @@ def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: 
             needs.append(reference)
     filled = {part: _values_in(value, values) for part, value in options.items() if part != "command"}
     recipe = filled.get("recipe", ())
+    for part, given in (("recipe", recipe), ("inputs", filled.get("inputs") or ())):
+        listed = [given] if part == "recipe" and isinstance(given, str) else given
+        if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
+            raise ValueError(f"stage {name!r}: {part} is {given!r:.200}; wanted names in brackets, as in ['a', 'b']")
     for pattern in filled.get("inputs") or ():
         if elsewhere := [reference for reference, *_ in REFERENCE.findall(pattern) if reference not in folders]:
             raise ValueError(

@@ -9,17 +9,17 @@ The source is a folder of such files, or gettext catalogues: the messages of ins
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 
 from vmsst_jax import checks
 from vmsst_jax.benchmarks import mining_data
 from vmsst_jax.data import catalogues
 from vmsst_jax.data.text_pairs import hash62
-from vmsst_jax.retrieval.lines import read_lines, scan
+from vmsst_jax.retrieval.lines import TextFile, read_lines, scan
 from vmsst_jax.retrieval.store import write_json
 
 TRAIN, VALIDATION, TEST, MINING, ABOUT = "train", "val", "test", "mining", "about.json"
@@ -55,24 +55,30 @@ def prepare(
         and test.
       limit: most sentences of each training file.
       mining: pairs such as "en-fr" to make sets for mining of.
-      overwrite: replace what is there.
+      overwrite: replace what is there, where that is such a folder.
 
     Returns:
       {"lines": {file: number of lines}, "source": where the text is from}, also in ``about.json``.
 
     Raises:
       ValueError: fewer than two languages, one twice; ``apart`` or ``mining`` names another one; files of unequal
-        length, blank lines in aligned ones, a training file of another language than its name says.
+        length, blank lines in aligned ones, a training file of another language than its name says; ``output`` lies in
+        ``folder`` or the other way round.
       CorpusError, FileNotFoundError: no such files or catalogues. FileExistsError: the folder is there.
     """
     output = Path(output)
     _check(languages, apart, mining, limit)
+    check_outside(output, folder)
+    if folder is not None and catalogue_folders:
+        raise ValueError("text is taken from a folder or from catalogues, and both are given: leave one out")
     if not 0 < held_out < 0.5:
         raise ValueError(f"held_out is {held_out!r}; wanted a share above 0 and below 0.5: it is taken twice")
     if not output.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {output.parent} to make {output.name} in; make it first")
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} exists; use --overwrite to replace it, or another output")
+    if output.exists() and not (output / ABOUT).is_file():
+        raise FileExistsError(f"{output} has no {ABOUT}, so vmsst_jax.text has not made it and leaves it alone")
     if folder is None:
         source = "gettext catalogues"
         train, aligned = _from_catalogues(languages, apart, catalogue_folders, held_out)
@@ -85,8 +91,8 @@ def prepare(
     counts = {
         f"{split}.{code}": _write(draft, split, code, t) for split, of in aligned.items() for code, t in of.items()
     }
-    counts |= {f"{TRAIN}.{code}": _write(draft, TRAIN, code, islice(t, limit)) for code, t in train.items()}
-    for name, count in counts.items():
+    counts |= {f"{TRAIN}.{code}": _write(draft, TRAIN, code, itertools.islice(t, limit)) for code, t in train.items()}
+    for name, count in counts.items():  # read while it was written
         if not count:
             raise ValueError(f"{source}: there is no sentence for {name}; it takes more text")
     check_languages(draft, languages)
@@ -99,13 +105,27 @@ def prepare(
     return about
 
 
+def check_outside(output: str | os.PathLike, folder: str | os.PathLike | None) -> None:
+    """ValueError where one of two folders is the other or lies in it: what is written would change the source."""
+    if folder is None:
+        return
+    written, read = Path(output).resolve(), Path(folder).resolve()
+    if written == read or written in read.parents or read in written.parents:
+        raise ValueError(
+            f"the output is {output}, and {folder} is read: one of them is the other or lies in it; give an output "
+            "elsewhere"
+        )
+
+
 def _check(languages: Sequence[str], apart: Sequence[str], mining: Sequence[str], limit: int | None) -> None:
     if len(set(languages)) < max(2, len(languages)):
         raise ValueError(f"the languages are {', '.join(languages) or 'none'}; wanted two or more, none of them twice")
+    if len(set(apart)) < len(apart):
+        raise ValueError(f"apart are {', '.join(apart)}; wanted none of them twice")
     for what, named in (("apart", apart), *(("mining", pair.split("-")) for pair in mining)):
         if unknown := [code for code in named if code not in languages]:
             raise ValueError(f"{what} names {', '.join(unknown)}, and the languages are {', '.join(languages)}")
-        if what == "mining" and len(set(named)) != 2:
+        if what == "mining" and not len(set(named)) == len(named) == 2:
             raise ValueError(f"mining is of pairs such as en-fr, found {'-'.join(named)}")
     if limit is not None:
         checks.whole("limit", limit)
@@ -151,7 +171,11 @@ def _from_folder(
         raise ValueError(
             f"names are {', '.join(names)}; wanted three: of the files to train, to validate and to test on"
         )
-    train = {code: _part(folder / f"{names[0]}.{code}", code, apart) for code in languages}
+    if len(set(names)) < 3:
+        raise ValueError(f"names are {', '.join(names)}; wanted three different ones, or tests are trained on")
+    texts = {code: scan(folder / f"{names[0]}.{code}") for code in languages}
+    check_equal({text.path: text.rows for code, text in texts.items() if code in apart})
+    train = {code: _part(text, code, apart) for code, text in texts.items()}
     aligned = {}
     for split, name in zip((VALIDATION, TEST), names[1:], strict=True):
         files = {code: folder / f"{name}.{code}" for code in languages}
@@ -171,15 +195,24 @@ def _from_folder(
     return train, aligned
 
 
-def _part(file: Path, code: str, apart: Sequence[str]) -> Iterator[str]:
+def check_equal(rows: dict[object, int]) -> None:
+    """ValueError unless files, {name: lines}, have as many lines each: parts of aligned ones would else overlap."""
+    if len(set(rows.values())) > 1:
+        raise ValueError(
+            f"languages are kept apart by taking other lines of aligned files, and {', '.join(map(str, rows))} have "
+            f"{', '.join(map(str, rows.values()))} lines; give aligned files, or, of text that is nowhere a "
+            "translation, don't keep them apart"
+        )
+
+
+def _part(text: TextFile, code: str, apart: Sequence[str]) -> Iterator[str]:
     """The lines of a training file that belong to a language: all, or its part of those of aligned files."""
-    text = scan(file)
     first, last = 0, text.rows
     if code in apart:
         place = list(apart).index(code)
         first, last = text.rows * place // len(apart), text.rows * (place + 1) // len(apart)
     lines = (line.strip() for block in text.blocks(first, 1024) for line in block)
-    return (line for line in islice(lines, last - first) if line)
+    return (line for line in itertools.islice(lines, last - first) if line)
 
 
 def _write(folder: Path, split: str, code: str, sentences: Iterable[str]) -> int:
@@ -192,26 +225,26 @@ def _write(folder: Path, split: str, code: str, sentences: Iterable[str]) -> int
 
 
 def check_languages(folder: str | os.PathLike, languages: Sequence[str]) -> None:
-    """ValueError where a file train.<code> has the words of another language's val.<code>: files in the wrong order.
+    """ValueError where train.<code> or test.<code> has another language's words: files in the wrong order.
 
-    A training file should have more of the words of the validation text of its own language than of any other's.
-    Languages that are written without spaces between words are not told apart.
+    Each should have more of the words of the validation text of its own language than of any other's. Languages that
+    are written without spaces between words are not told apart.
     """
     held = {code: _words(Path(folder, f"{VALIDATION}.{code}")) for code in languages}
-    for code in languages:
-        own = _words(Path(folder, f"{TRAIN}.{code}"))
+    for split, code in itertools.product((TRAIN, TEST), languages):
+        own = _words(Path(folder, f"{split}.{code}"))
         share = {other: len(words & own) / len(words) for other, words in held.items() if words}
         closest = max(share, key=share.get, default=code)
         if share.get(closest, 0.0) > CLOSER * share.get(code, 0.0):
             raise ValueError(
-                f"the training text given as {code} has {share[closest]:.0%} of the words of the validation text in "
-                f"{closest} and {share.get(code, 0.0):.0%} of those in {code}: are files named by the wrong language?"
+                f"{split}.{code} has {share[closest]:.0%} of the words of the validation text in {closest} and "
+                f"{share.get(code, 0.0):.0%} of those in {code}: are files named by the wrong language?"
             )
 
 
 def _words(file: Path) -> set[str]:
     with open(file, encoding="utf-8") as lines:
-        return {word for line in islice(lines, COMPARED) for word in line.lower().split()}
+        return {word for line in itertools.islice(lines, COMPARED) for word in line.lower().split()}
 
 
 def _hide(folder: Path, pair: str, aligned: dict[str, list[str]]) -> None:

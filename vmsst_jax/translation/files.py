@@ -63,7 +63,7 @@ def check_output(
 
     Raises:
       ValueError: one of the files to be written is the input, or both outputs are one.
-      FileNotFoundError: a folder does not exist.
+      FileNotFoundError: a folder does not exist. IsADirectoryError: a file's name is that of a folder.
       FileExistsError: an output exists and ``overwrite`` is False.
     """
     output, pairs = Path(output), None if pairs is None else Path(pairs)
@@ -73,6 +73,8 @@ def check_output(
     for path in written:
         if not path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into; make it first")
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; give the name of a file")
     disk.check_apart(source, written)
     if len({os.path.realpath(path) for path in written}) < len(written):
         raise ValueError(f"{pairs} would be written twice; use another name for the pairs")

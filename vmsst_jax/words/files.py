@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import time
@@ -261,5 +260,4 @@ def _finished(output: Path, identity: dict, overwrite: bool) -> dict | None:
 def _sha256(path: str | os.PathLike) -> str:
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return disk.sha256(path)

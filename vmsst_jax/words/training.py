@@ -19,6 +19,7 @@ from vmsst_jax.words import tokens, vectors
 
 BLOCK = 4096
 ALGORITHMS = ("skip_gram", "cbow")
+SEAL = "output_sha256"  # in an output's description
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +68,10 @@ class TrainingSettings:
         if self.true_case and not self.lower:
             raise ValueError("TrainingSettings.true_case is for words that are lower-cased, and lower is False")
         checks.whole("TrainingSettings.seed", self.seed, 0)
+        if self.seed >= 2**32:
+            raise ValueError(
+                f"TrainingSettings.seed is {self.seed}; wanted one below 2^32, as numpy's generator takes it"
+            )
         checks.number("TrainingSettings.sample", self.sample, below=1.0)
 
     @property
@@ -133,25 +138,36 @@ def train(
     # The description first: without the vectors it says nothing, vectors without it couldn't be told from others.
     write_json(beside, about)
     vectors.write(output, found)
-    return {**about, "found": False}
+    return {**seal(output, beside, about), "found": False}
 
 
 def finished(output: Path, beside: Path, about: dict, overwrite: bool) -> dict | None:
     """What lies in ``beside`` if ``output`` exists and both were made as ``about`` says; None if it is to be made.
 
-    Raises FileExistsError where another output lies there. With ``overwrite`` everything is made anew.
+    Raises FileExistsError where another output lies there, or one that was altered since. With ``overwrite`` everything
+    is made anew.
     """
     if overwrite or not output.exists():
         return None
+    advice = "use --overwrite to replace it, or another --output"
     try:
         made = json.loads(beside.read_text(encoding="utf-8"))
-        if all(made[name] == value for name, value in about.items()):
-            return made
+        same = all(made[name] == value for name, value in about.items())
     except (OSError, ValueError, KeyError, TypeError):  # no or no whole description
-        pass
-    raise FileExistsError(
-        f"{output} exists and was made of other inputs or settings; use --overwrite to replace it, or another --output"
-    )
+        same = False
+    if not same:
+        raise FileExistsError(f"{output} exists and was made of other inputs or settings; {advice}")
+    if (sha256 := made.pop(SEAL, None)) is None:  # killed between the output and its checksum
+        return None
+    if sha256 != disk.sha256(output):
+        raise FileExistsError(f"{output} is not as it was made, a part is missing or altered; {advice}")
+    return made
+
+
+def seal(output: Path, beside: Path, about: dict) -> dict:
+    """Writes ``about`` again, now with the checksum of the output that lies in its place; returns ``about``."""
+    write_json(beside, about | {SEAL: disk.sha256(output)})
+    return about
 
 
 def _train(text: TextFile, settings: TrainingSettings, progress: bool) -> vectors.WordVectors:
@@ -190,7 +206,7 @@ def _trained(sentences: Sentences, text: TextFile, settings: TrainingSettings, w
         from gensim.models import Word2Vec
     except ImportError as error:
         raise ValueError(
-            f"training word vectors needs gensim ({error}); install it with pip install 'vmsst_jax[word_vectors]', or "
+            f"training word vectors needs gensim ({error}); install it with pip install 'vmsst_jax[word-vectors]', or "
             "bring vectors in word2vec's text form"
         ) from None
     model = Word2Vec(

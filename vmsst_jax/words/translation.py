@@ -18,7 +18,7 @@ from vmsst_jax.retrieval.progress import Progress
 from vmsst_jax.retrieval.store import write_json
 from vmsst_jax.words import lexicon, tokens
 from vmsst_jax.words.mapped import WordMapping
-from vmsst_jax.words.training import finished
+from vmsst_jax.words.training import finished, seal
 
 # Most frequent words of both sides that may be a translation and that densities are taken over.
 CANDIDATES = 50_000
@@ -141,7 +141,7 @@ def translate_file(
     found = made is not None
     if not found:
         translator = WordTranslator(mapping, source, target, candidates=candidates)
-        made = _write(translator, read, output, beside, about, progress)
+        made = seal(output, beside, _write(translator, read, output, beside, about, progress))
     if pairs:
         both = _lines(read), _lines(scan(output))
         synthetic_pairs.write(pairs, *both, (source, target), read.path, overwrite=overwrite)
@@ -153,6 +153,8 @@ def _check_places(written: list[Path], inputs) -> None:
     for place in written:
         if not place.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} into; make it first")
+        if place.is_dir():
+            raise IsADirectoryError(f"{place} is a folder; give the name of a file")
     for source in inputs:
         disk.check_apart(source, written)
     if len({os.path.realpath(place) for place in written}) < len(written):
@@ -182,7 +184,8 @@ def accuracy(
     """How many words of a dictionary are translated rightly.
 
     Args:
-      dictionary: a file for ``lexicon.read``; of a word with several translations each is right.
+      dictionary: a file for ``lexicon.read``; of a word with several translations each is right. Case doesn't count
+        where the mapping writes a word otherwise.
 
     Returns:
       {"words": of the dictionary, "covered": those that are known and of which a right translation is among the
@@ -195,8 +198,7 @@ def accuracy(
     for word, translation in lexicon.read(dictionary):
         right.setdefault(word, set()).add(translation)
     translator = WordTranslator(mapping, source, target, candidates=candidates)
-    within = {word: i for i, word in enumerate(translator.target.words[:candidates])}
-    own = {word: i for i, word in enumerate(translator.source.words)}
+    within, own = _places(translator.target.words[:candidates]), _places(translator.source.words)
     asked = {
         word: tokens.find(own, word)
         for word, translations in right.items()
@@ -212,3 +214,11 @@ def accuracy(
         for word, answer in zip(asked, found, strict=True)
     )
     return {"words": len(right), "covered": len(asked), "accuracy": hits / len(asked)}
+
+
+def _places(words: Sequence[str]) -> dict[str, int]:
+    """{word: its place}, as it is written and, unless that is another word, lower-cased."""
+    places = {word: place for place, word in enumerate(words)}
+    for place, word in enumerate(words):
+        places.setdefault(word.lower(), place)
+    return places

@@ -7,6 +7,7 @@ compressed.
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import zlib
 from collections.abc import Iterator
@@ -46,8 +47,14 @@ def read(path: str | os.PathLike, most: int | None = MOST) -> WordVectors:
     lines = _lines(path)
     rows, width = _header(next(lines, ""), path)
     wanted = rows if most is None else min(rows, most)
+    first = next(lines, None)
+    if first is not None:  # before memory is taken for a width that only the header has
+        _word(first, width, f"{path}, line 2")
+        lines = itertools.chain([first], lines)
+    # No more memory than the file can fill, whatever its header says.
+    fit = wanted if path.suffix == ".gz" else min(wanted, path.stat().st_size // (2 * (width + 1)) + 1)
     words: dict[str, int] = {}
-    vectors = np.empty((wanted, width), np.float32)
+    vectors = np.empty((fit, width), np.float32)
     for number in range(wanted):
         line = next(lines, None)
         if line is None:
