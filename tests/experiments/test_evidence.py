@@ -1,4 +1,4 @@
-"""The figures in docs/evidence.md are those of the table that the experiment wrote, and its rows are the recipe's."""
+"""The figures in docs/evidence.md and docs/umse.md are those of the tables that the experiments wrote."""
 
 import json
 import re
@@ -71,3 +71,41 @@ def test_the_table_is_whole(experiment):
     assert list(FOUND["rows"]) == list(experiment.rows) and list(FOUND["differences"]) == list(experiment.differences)
     for row, scores in FOUND["rows"].items():
         assert {found["n"] for found in scores.values() if found} == {len(experiment.rows[row].seeds)}, row
+
+
+UMSE = json.loads((ROOT / "docs" / "evidence" / "umse.json").read_text("utf-8"))
+LAYERS = {"English and German": "pair", "Czech and French": "others"}
+
+
+def umse_tables():
+    """The cells of the tables in docs/umse.md's last section, without the dashes beneath the head."""
+    text = (ROOT / "docs" / "umse.md").read_text("utf-8").split("\n## Does it help")[1]
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
+        yield [rows[0], *rows[2:]]
+
+
+def shown(row: str, score: str) -> str:
+    if row.startswith("`"):
+        return table.cell(UMSE["differences"][row.strip("`")][score], score in UMSE["plain"], sign=True)
+    return table.cell(UMSE["rows"][row][score], score in UMSE["plain"]).rsplit(" (", 1)[0]
+
+
+def test_umses_figures_are_those_of_the_table():
+    layers, main, *_ = umse_tables()
+    assert layers[0] == ["layer", "0", "1", "2", "3", "4"] and len(layers) == 1 + 2 * 5
+    for name, *cells in layers[1:]:
+        group, row = name.split(", ", 1)
+        assert cells == [shown(row, f"{LAYERS[group]} {i}") for i in range(5)], name
+    assert {row for row, *_ in main[1:]} == {*UMSE["rows"], *(f"`{name}`" for name in UMSE["differences"])}
+    for row, *cells in main[1:]:
+        assert cells == [shown(row, score) for score in main[0][1:]], row
+
+
+def test_umses_table_is_whole():
+    given = ["DATA_DIR = 'data'", "PAIRS = ['a.tsv']"]
+    experiment = config.configure(["experiments/umse.gin"], given, target=config.EXPERIMENT)()
+    assert UMSE["notes"] == []
+    assert list(UMSE["rows"]) == list(experiment.rows) and list(UMSE["differences"]) == list(experiment.differences)
+    for row, scores in UMSE["rows"].items():
+        assert {found["n"] for found in scores.values()} == {len(next(iter(experiment.rows.values())).seeds)} == {3}, row
