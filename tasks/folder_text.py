@@ -57,6 +57,17 @@ def _sentences(file: LineFile) -> Iterator[str]:
             raise CorpusError(f"{file}, line {number}: not valid UTF-8 ({error.reason})") from None
 
 
+def _lines(found: dict) -> dict[str, int]:
+    """Lines of each language's training file; CorpusError unless they are as many, as those of aligned files are."""
+    counts = {code: sum(1 for _ in _file(TRAIN, code).lines()) for code in found["languages"]}
+    if len(set(counts.values())) > 1:
+        raise CorpusError(
+            f"the files {found[TRAIN]}.CODE in {found['root']} have other numbers of lines: {counts}. Languages take "
+            "other lines of aligned files; for files that are no translations bind folder_text.apart=False"
+        )
+    return counts
+
+
 def read_documents() -> Iterator[tuple[str, Document]]:
     """(split, document) of every sentence; lines without text are left out.
 
@@ -66,12 +77,7 @@ def read_documents() -> Iterator[tuple[str, Document]]:
     """
     found = settings()
     codes = found["languages"]
-    counts = {code: sum(1 for _ in _file(TRAIN, code).lines()) for code in codes} if found["apart"] else {}
-    if len(set(counts.values())) > 1:
-        raise CorpusError(
-            f"the files {found[TRAIN]}.CODE in {found['root']} have other numbers of lines: {counts}. Languages take "
-            "other lines of aligned files; for files that are no translations bind folder_text.apart=False"
-        )
+    counts = _lines(found) if found["apart"] else {}
     for split, (place, code) in itertools.product((TRAIN, VALIDATION), enumerate(codes)):
         file = _file(split, code)
         first, last = 0, None
@@ -95,6 +101,17 @@ def read_pairs() -> dict[str, list[dict]]:
     """
     found, examples = settings(), {TRAIN: [], VALIDATION: [], TEST: []}
     given = [split for split in examples if found[split] and (split != TRAIN or found["apart"])]
+    if TRAIN in given:
+        _lines(found)
+    if TEST in given:
+        try:
+            for code in found["languages"]:
+                _file(TEST, code)
+        except CorpusError as error:
+            raise CorpusError(
+                f"{error} folder_text.test is {found[TEST]!r}; bind it to the name of your test set, as in "
+                "--gin.folder_text.test='\"test\"'"
+            ) from None
     for split, (a, b) in itertools.product(given, itertools.combinations(found["languages"], 2)):
         file = PairFile(_file(split, a), _file(split, b))
         for number, (source, target, problem) in enumerate(file.pairs(), 1):

@@ -108,4 +108,6 @@ def test_umses_table_is_whole():
     assert UMSE["notes"] == []
     assert list(UMSE["rows"]) == list(experiment.rows) and list(UMSE["differences"]) == list(experiment.differences)
     for row, scores in UMSE["rows"].items():
-        assert {found["n"] for found in scores.values()} == {len(next(iter(experiment.rows.values())).seeds)} == {3}, row
+        assert {found["n"] for found in scores.values()} == {len(next(iter(experiment.rows.values())).seeds)} == {3}, (
+            row
+        )

@@ -75,6 +75,11 @@ def test_the_test_split_is_one_that_is_named(bind):
 
     bind('folder_text.test = "test"')
     assert [e["target"] for e in folder_text.read_pairs()["test"]] == ["test de 1", "test de 2"]
+    bind('folder_text.test = "test_2016"')
+    with pytest.raises(
+        CorpusError, match="test_2016.* folder_text.test is 'test_2016'; bind it to the name of your test"
+    ):
+        folder_text.read_pairs()
 
 
 @pytest.mark.parametrize(
@@ -82,6 +87,7 @@ def test_the_test_split_is_one_that_is_named(bind):
     [
         (lambda f: (f / "val.de").write_text("one\ntwo\n"), r"val.en: 3 and .*val.de: 2"),
         (lambda f: (f / "val.de").write_text("a\n\nc\n"), r"val.de, line 2"),
+        (lambda f: (f / "train.de").write_text("a\n"), "{'en': 10, 'de': 1}.* bind folder_text.apart=False"),
         (lambda f: (f / "train.en").unlink(), r"train.en: no such file under folder_text.data_dir"),
     ],
 )

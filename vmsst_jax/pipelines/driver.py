@@ -132,7 +132,9 @@ def _advance(pipeline: Pipeline, stage: Stage, identity: dict[str, str], lock: i
         if not (files := _files(pipeline.folder(stage.name))) or _stopped(pipeline, stage):
             raise processes.Failed(f"{stage.command} ended without leaving its work in {pipeline.folder(stage.name)}")
     except processes.Failed as error:
-        raise StageFailed(f"stage {stage.name}: {error}; its log is {log}, and the same command goes on") from None
+        raise StageFailed(
+            f"stage {stage.name}: {error}; its log is {log}. Once that is mended, the same command goes on"
+        ) from None
     finally:
         record["seconds"] = round(record["seconds"] + time.monotonic() - began, 1)
         write_json(_file(pipeline, stage.name, "json"), record)
