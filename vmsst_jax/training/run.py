@@ -193,8 +193,7 @@ def train(
         evaluator.prepare(context)
     text = {stream.name: data.checksums() for stream, data in zip(streams, opened, strict=True)}
     context.data |= {source: sha256 for found in text.values() for source, sha256 in found.items()}
-    dog = Watchdog(watch, "vmsst_jax.train")
-    rate = getattr(optimizer, "schedule", None)
+    dog, rate = Watchdog(watch, "vmsst_jax.train"), getattr(optimizer, "schedule", None)
     settings = {"rhythm": rhythm, "schedule": schedule, "seed": seed, "start": start, "dog": dog, "rate": rate}
     fixed = host_record(context, text, config_text)
     # Last, as their threads have to be closed whatever fails from here on.
