@@ -62,13 +62,16 @@ def document_batch(groups=2, pairs=3, *, lang=None, length=6, vocab=40, language
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _free_compiled_programs():
-    """Drop each file's compiled programs at its end: each takes some 30 memory maps, of which Linux allows 65,530 a
-    process, and XLA aborts where it gets no more.
+def _leave_nothing_behind():
+    """Drop each file's recipe, which would stay locked for the next file, and its compiled programs at its end.
+
+    Each program takes some 30 memory maps, of which Linux allows 65,530 a process, and XLA aborts where it gets no more.
     """
+    import gin
     import jax
 
     yield
+    gin.clear_config()
     jax.clear_caches()
     gc.collect()
 

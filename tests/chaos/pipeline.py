@@ -22,8 +22,8 @@ import time
 import psutil
 
 SMALL = {
-    **{"LIMIT": 400, "WIDTH": 32, "MLP": 64, "LAYERS": 2, "LANGUAGE_MODEL_STEPS": 60, "MULTILINGUAL_STEPS": 60},
-    **{"START_STEPS": 40, "TRANSLATION_STEPS": 40, "TLM_STEPS": 40},
+    **{"LIMIT": 400, "WIDTH": 64, "MLP": 128, "LAYERS": 2, "LANGUAGE_MODEL_STEPS": 60, "MULTILINGUAL_STEPS": 60},
+    **{"START_STEPS": 240, "TRANSLATION_STEPS": 20, "TLM_STEPS": 40},  # after fewer no word is written
 }
 LOOK = 0.05  # seconds between looks at the log
 
