@@ -65,7 +65,7 @@ def document_batch(groups=2, pairs=3, *, lang=None, length=6, vocab=40, language
 def _leave_nothing_behind():
     """Drop each file's recipe, which would stay locked for the next file, and its compiled programs at its end.
 
-    Each program takes some 30 memory maps, of which Linux allows 65,530 a process, and XLA aborts where it gets no more.
+    Each program takes some 30 memory maps, of which Linux allows 65,530 a process; XLA aborts where it gets no more.
     """
     import gin
     import jax
