@@ -7,6 +7,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Tests compile far more than they compute: unoptimised machine code halves the time.
 FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+# Eight devices of one core wait long for each other beside other programs, and after 40 seconds XLA would abort.
+FLAGS += " --xla_cpu_collective_call_terminate_timeout_seconds=600"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
