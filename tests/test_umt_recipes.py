@@ -249,7 +249,7 @@ def test_the_starts_targets_are_originals():
 def test_what_can_not_be_translated_is_refused_at_once(data, language_model, tmp_path):
     given = {"data": data, "start": language_model, "short": SHORT, "steps": {"TRAIN_STEPS": 4}}
     with pytest.raises(ValueError, match="knows the languages en, de, this run also has fr"):
-        (pathlib.Path(data["DATA_DIR"]) / "train.fr").write_text("un\ndeux\ntrois\nquatre\n")
+        (pathlib.Path(data["DATA_DIR"]) / "train.fr").write_text("un\ndeux\ntrois\nquatre\n" * 20)
         (pathlib.Path(data["DATA_DIR"]) / "val.fr").write_text("un\n" * 10)
         run("umt_small", tmp_path / "a", **given, more={"SECOND": "fr"})
     with pytest.raises(ValueError, match="ends sentences with 2, the model with 3: set translation_model.eos_id to 2"):
