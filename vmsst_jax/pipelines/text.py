@@ -92,7 +92,7 @@ def prepare(
         f"{split}.{code}": _write(draft, split, code, t) for split, of in aligned.items() for code, t in of.items()
     }
     counts |= {f"{TRAIN}.{code}": _write(draft, TRAIN, code, itertools.islice(t, limit)) for code, t in train.items()}
-    for name, count in counts.items():  # read while it was written
+    for name, count in counts.items():
         if not count:
             raise ValueError(f"{source}: there is no sentence for {name}; it takes more text")
     check_languages(draft, languages)
