@@ -251,7 +251,7 @@ def _bars(drawn, figure: dict) -> None:
         text = f"{value:,.{decimals}f}".replace("-", "−")
         side, ha = (-4, "right") if value < 0 else (4, "left")
         offset = {"xytext": (side, 0), "textcoords": "offset points"}
-        axes.annotate(text, (value, i), **offset, ha=ha, va="center_baseline", fontsize=FONT - 1)
+        axes.annotate(text, (value, i), **offset, ha=ha, va="center_baseline")
 
 
 def _dots(drawn, figure: dict) -> None:
