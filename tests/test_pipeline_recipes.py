@@ -39,6 +39,8 @@ def test_every_stage_holds(name):
         if stage.command == plan.EVALUATE:
             settings = stage.settings
             assert grid.plan(settings["models"], settings["benchmarks"], settings["data_dir"], "out")
+        elif stage.command != plan.TRAIN:
+            plan.check_flags(made, stage)
     started = {"first_words_to_second", "second_words_to_first", "translation_start"}
     assert [stage for stage in made.stages if stage not in {"untrained", *started}] == [
         "text", "first_words", "second_words", "word_mapping", "language_model", "translation", "first_to_second",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from vmsst_jax import command
@@ -11,7 +12,9 @@ NAME = "vmsst_jax.calibrate"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the flags, calls ``retrieval.calibration_fit.fit``, writes the calibration and a picture of it."""
-    args = parse(argv)
+    args = parser().parse_args(argv)
+    if (args.picture is None) != (args.pairs is None):
+        raise ValueError("--picture and --pairs go together: the picture shows the sentences of the pairs")
 
     from pathlib import Path
 
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         tell(f"drawn in {args.picture}")
 
 
-def parse(argv: Sequence[str] | None):
+def parser() -> argparse.ArgumentParser:
     """The command's flags."""
     flags = command.parser(
         NAME, "Fits shift, scale and rotation of every language on monolingual text and writes them to one file."
@@ -114,10 +117,7 @@ def parse(argv: Sequence[str] | None):
         help="for the picture: sentence of CODE, tab, its translation in the pivot language",
     )
     flags.add_argument("--overwrite", action="store_true", help="replace an existing output")
-    args = flags.parse_args(argv)
-    if (args.picture is None) != (args.pairs is None):
-        raise ValueError("--picture and --pairs go together: the picture shows the sentences of the pairs")
-    return args
+    return flags
 
 
 def picture_pairs(entry: str, others: Sequence[str]) -> tuple[str, str]:

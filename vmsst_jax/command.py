@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import io
 import itertools
 import os
 import re
@@ -68,6 +70,16 @@ def raised_here(error: BaseException) -> bool:
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     """An argument parser whose messages begin with ``name``; it accepts no abbreviated flags but names close ones."""
     return _Parser(prog=name, description=description, allow_abbrev=False)
+
+
+def parsed(flags: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """What ``flags`` reads; ValueError with its message where argparse would print it and end the process."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return flags.parse_args(argv)
+    except SystemExit:
+        raise ValueError(said.getvalue().strip().rpartition("\n")[2].partition(": error: ")[2]) from None
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,6 +13,38 @@ FORMS = ("vmsst_jax", "hf", "sentence_transformers", "t5x")
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the flags, reads the model, prints where every array came from, writes it."""
+    args = parser().parse_args(argv)
+
+    from vmsst_jax import checks, runtime
+    from vmsst_jax.conversion import read, write
+    from vmsst_jax.conversion.model import Settings
+
+    checks.patterns("--allow_missing", args.allow_missing)
+    write.check_output(args.output, args.overwrite, args.input)
+    runtime.start()
+    settings = Settings(
+        tokenizer=args.tokenizer,
+        codes=args.codes,
+        vocabulary=args.vocabulary,
+        languages=tuple(args.languages),
+        allow_missing=tuple(args.allow_missing),
+        pooling=args.pooling,
+        layer=args.layer,
+        pool_special=args.pool_special,
+        normalize=args.normalize,
+        prefix=args.prefix,
+        max_length=args.max_length,
+        tower=args.tower,
+    )
+    model = read.read(args.input, settings)
+    print(model.table())
+    said = len(model.notes)
+    write.write(model, args.output, args.to, overwrite=args.overwrite, t5x_layout=args.t5x_layout)
+    print("\n".join([*model.notes[said:], f"written to {args.output} ({args.to})"]))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's flags."""
     flags = command.parser(
         NAME,
         "Reads a model in any form (Hugging Face or sentence-transformers folder, XLM .pth, T5X checkpoint, the "
@@ -43,34 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="of T5X's network files; without it the one the model came in, else per_layer",
     )
     flags.add_argument("--overwrite", action="store_true", help="replace a folder that this command wrote")
-    args = flags.parse_args(argv)
-
-    from vmsst_jax import checks, runtime
-    from vmsst_jax.conversion import read, write
-    from vmsst_jax.conversion.model import Settings
-
-    checks.patterns("--allow_missing", args.allow_missing)
-    write.check_output(args.output, args.overwrite, args.input)
-    runtime.start()
-    settings = Settings(
-        tokenizer=args.tokenizer,
-        codes=args.codes,
-        vocabulary=args.vocabulary,
-        languages=tuple(args.languages),
-        allow_missing=tuple(args.allow_missing),
-        pooling=args.pooling,
-        layer=args.layer,
-        pool_special=args.pool_special,
-        normalize=args.normalize,
-        prefix=args.prefix,
-        max_length=args.max_length,
-        tower=args.tower,
-    )
-    model = read.read(args.input, settings)
-    print(model.table())
-    said = len(model.notes)
-    write.write(model, args.output, args.to, overwrite=args.overwrite, t5x_layout=args.t5x_layout)
-    print("\n".join([*model.notes[said:], f"written to {args.output} ({args.to})"]))
+    return flags
 
 
 if __name__ == "__main__":

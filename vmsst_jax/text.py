@@ -5,6 +5,7 @@ python -m vmsst_jax.text --output=DIR --languages=en,fr,es --apart=en,fr [--fold
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from vmsst_jax import command
@@ -14,6 +15,20 @@ NAME = "vmsst_jax.text"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the flags and calls ``pipelines.text.prepare``."""
+    args = parser().parse_args(argv)
+
+    from vmsst_jax.pipelines import text
+
+    about = text.prepare(
+        args.output, args.languages, apart=args.apart, folder=args.folder, names=args.names,
+        catalogue_folders=args.catalogues, held_out=args.held_out, limit=args.limit, mining=args.mining,
+        overwrite=args.overwrite,
+    )  # fmt: skip
+    print(f"{args.output}: " + ", ".join(f"{name} {count:,}" for name, count in about["lines"].items()) + " lines")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's flags."""
     flags = command.parser(
         NAME, "Makes a folder with train.CODE, val.CODE and test.CODE: monolingual text and aligned test sets."
     )
@@ -45,16 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--limit", type=command.positive, metavar="N", help="most sentences of each training file")
     add("--mining", type=command.codes, default=[], metavar="A-B,C-D", help="pairs to make sets for mining of")
     add("--overwrite", action="store_true", help="replace an existing folder")
-    args = flags.parse_args(argv)
-
-    from vmsst_jax.pipelines import text
-
-    about = text.prepare(
-        args.output, args.languages, apart=args.apart, folder=args.folder, names=args.names,
-        catalogue_folders=args.catalogues, held_out=args.held_out, limit=args.limit, mining=args.mining,
-        overwrite=args.overwrite,
-    )  # fmt: skip
-    print(f"{args.output}: " + ", ".join(f"{name} {count:,}" for name, count in about["lines"].items()) + " lines")
+    return flags
 
 
 if __name__ == "__main__":

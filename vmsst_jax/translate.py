@@ -15,13 +15,7 @@ NAME = "vmsst_jax.translate"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the flags and calls ``translation.files.translate_file``."""
-    flags = command.parser(
-        NAME,
-        "Translates a text file by a translation model that vmsst_jax.train made: OUT has the translation of line i in "
-        "line i, OUT.json says how. An interrupted run goes on where it stopped.",
-    )
-    _add_flags(flags)
-    args = flags.parse_args(argv)
+    args = parser().parse_args(argv)
 
     from vmsst_jax import runtime
     from vmsst_jax.models.generation import Decoding
@@ -46,7 +40,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
 
 
-def _add_flags(flags: argparse.ArgumentParser) -> None:
+def parser() -> argparse.ArgumentParser:
+    """The command's flags."""
+    flags = command.parser(
+        NAME,
+        "Translates a text file by a translation model that vmsst_jax.train made: OUT has the translation of line i in "
+        "line i, OUT.json says how. An interrupted run goes on where it stopped.",
+    )
     add = flags.add_argument
     add(
         "--checkpoint",
@@ -79,6 +79,7 @@ def _add_flags(flags: argparse.ArgumentParser) -> None:
         help="longer sentences are cut to this many pieces; without it the checkpoint's own limit",
     )
     add("--batch_tokens", type=command.positive, metavar="N", help="tokens per device call; without it what suits it")
+    return flags
 
 
 if __name__ == "__main__":

@@ -20,6 +20,12 @@ NAME = "vmsst_jax.word_mapping"
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the flags and calls one of the functions of ``words``."""
+    args = parser().parse_args(argv)
+    {"train_vectors": _train, "map": _map, "translate": _translate, "score": _score}[args.command](args)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of its commands."""
     flags = command.parser(
         NAME, "Trains word vectors, maps those of several languages into one space, and translates word by word."
     )
@@ -32,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ("score", _score_flags, "score word translation against a dictionary"),
     ):
         add_flags(add(name, help=what, description=what[0].upper() + what[1:] + "."))
-    args = flags.parse_args(argv)
-    {"train_vectors": _train, "map": _map, "translate": _translate, "score": _score}[args.command](args)
+    return flags
 
 
 def _training_flags(flags: argparse.ArgumentParser) -> None:

@@ -22,14 +22,14 @@ PROGRAM = """
 import os, pathlib, signal, sys, time
 
 flags = dict(f.removeprefix("--").partition("=")[::2] for f in sys.argv[2:])
-if "broken" in flags:
+if "sample" in flags:
     sys.exit(sys.argv[1] + ": error: there is no such language")
 source, out = pathlib.Path(flags["input"]), pathlib.Path(flags["output"])
 lines = source.read_text().split()
 done = len(out.read_text().split()) if out.exists() else 0
 for place, line in enumerate(lines[done:], done + 1):
     with out.open("a") as file:
-        file.write(f"{int(line) + int(flags['add'])}\\\\n")
+        file.write(f"{int(line) + int(flags['seed'])}\\\\n")
     marker = pathlib.Path(os.environ.get("DIES_ONCE", "/nowhere"))
     if place == 3 and marker.name == out.parent.name and not marker.exists():
         marker.touch()
@@ -48,7 +48,15 @@ driver.run(plan.pipeline(**eval(sys.argv[2])), None)
 
 
 def stage(source, add, **more):
-    return {"command": "translate", "flags": {"input": source, "output": "{here}/out", "add": add}, **more}
+    flags = {
+        "checkpoint": "{here}",
+        "input": source,
+        "output": "{here}/out",
+        "source": "en",
+        "target": "de",
+        "seed": add,
+    }
+    return {"command": "translate", "flags": flags, **more}
 
 
 @pytest.fixture
@@ -84,7 +92,8 @@ def test_done_stages_are_left_alone(settings, tmp_path, capsys):
     assert outcome.report == (tmp_path / "out" / driver.REPORT).read_text()
     assert "## one\n\n```\n2 3 4 5 6\n```" in outcome.report and "102 103" in outcome.report
     record = json.loads((tmp_path / "out" / "two.json").read_text())
-    assert record["state"] == "done" and set(record["identity"]) == {"command", "input", "output", "add", "stage one"}
+    flags = set(settings["stages"]["three"]["flags"])
+    assert record["state"] == "done" and set(record["identity"]) == {"command", *flags, "stage one"}
     assert set(record["files"]) == {"out", "report.txt"}
     capsys.readouterr()
     assert run(settings) == outcome
@@ -106,11 +115,11 @@ def test_what_changed_is_an_error_that_says_what_to_do(settings, tmp_path):
         run(settings)
     assert "2 3\n" in run(settings, redo=["one"]).report  # and the others with it
     assert "102 103\n" in (tmp_path / "out" / driver.REPORT).read_text()
-    with pytest.raises(ValueError, match=r"(?s)stage three was made otherwise .* add: 100 then, 200 now"):
-        run(settings, stages=changed(settings, "three", add=200))
-    assert "202" in run(settings, redo=["three"], stages=changed(settings, "three", add=200)).report
-    with pytest.raises(ValueError, match="(?s)stage one .* add: 1 then, 2 now"):
-        run(settings, stages=changed(settings, "three", add=200), values={"step": 2})
+    with pytest.raises(ValueError, match=r"(?s)stage three was made otherwise .* seed: 100 then, 200 now"):
+        run(settings, stages=changed(settings, "three", seed=200))
+    assert "202" in run(settings, redo=["three"], stages=changed(settings, "three", seed=200)).report
+    with pytest.raises(ValueError, match="(?s)stage one .* seed: 1 then, 2 now"):
+        run(settings, stages=changed(settings, "three", seed=200), values={"step": 2})
     with pytest.raises(ValueError, match="--redo: there is no 'ones'; did you mean 'one'"):
         run(settings, redo=["ones"])
     (tmp_path / "numbers").unlink()
@@ -184,6 +193,25 @@ def test_mistakes_of_later_stages_come_before_anything_runs(settings, tmp_path):
             {"command": "evaluate", "settings": {"modls": {}}},
             "settings of stage 'four': there is no 'modls'; did you mean",
         ),
+        (
+            stage("{one}/out", 1, flags={"input": "{one}"}),
+            "flags of stage 'four': the following arguments are required",
+        ),
+        (
+            changed(settings, "three", beems=2)["three"],
+            "flags of stage 'four': unrecognized arguments: --beems=2; did you mean --beams",
+        ),
+        (
+            changed(settings, "three", beams="{one:f.json:a}", seed="x")["three"],
+            "stage 'four': argument --seed: 'x' is",
+        ),
+        (
+            {
+                "command": "word_mapping map",
+                "flags": {"output": "{here}/o", "vectors": ["en=a"], "starts": "identical"},
+            },
+            "flags of stage 'four': unrecognized arguments: --starts=identical; did you mean --start",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             driver.run(plan.pipeline(**{**settings, "stages": {**settings["stages"], "four": last}}), broken)
@@ -199,8 +227,8 @@ def test_a_stage_that_fails_is_tried_again(settings, tmp_path):
     with pytest.raises(
         driver.StageFailed, match="stage two: translate: there is no such language; its log is .*two.log"
     ):
-        run(settings, stages=changed(settings, "two", broken=True))
-    with pytest.raises(ValueError, match="(?s)stage two was begun otherwise .* broken: true then, nothing now"):
+        run(settings, stages=changed(settings, "two", sample=True))
+    with pytest.raises(ValueError, match="(?s)stage two was begun otherwise .* sample: true then, nothing now"):
         run(settings)
     assert "12 13" in run(settings, redo=["two"]).report
 

@@ -72,7 +72,7 @@ def run(
     pipeline.output.mkdir(parents=True, exist_ok=True)
     with disk.open_alone(pipeline.output / LOCK) as lock:
         disk.write_atomically(pipeline.output / RECIPE, pipeline.config_text.encode())
-        definitions = {name: _definition(stage, resolve) for name, stage in pipeline.stages.items()}
+        definitions = {name: _definition(pipeline, stage, resolve) for name, stage in pipeline.stages.items()}
         for name in following(pipeline, redo):
             _check_ours(pipeline, name)
             shutil.rmtree(pipeline.folder(name), ignore_errors=True)
@@ -101,11 +101,15 @@ def following(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
     return [name for name in pipeline.stages if name in found]
 
 
-def _definition(stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], str]) -> dict[str, str]:
-    """``plan.definition``; ValueError also for a setting that ``grid.evaluate`` hasn't."""
+def _definition(
+    pipeline: Pipeline, stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], str]
+) -> dict[str, str]:
+    """``plan.definition``; ValueError also for a setting that ``grid.evaluate`` hasn't, or a flag of a command."""
     if stage.command == plan.EVALUATE:
         known = inspect.signature(grid.evaluate).parameters
         plan.check_names(f"settings of stage {stage.name!r}", stage.settings, known)
+    elif stage.command != plan.TRAIN:
+        plan.check_flags(pipeline, stage)
     return plan.definition(stage, resolve)
 
 

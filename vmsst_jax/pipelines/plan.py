@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from vmsst_jax import command
 from vmsst_jax.experiments.matrix import check_names, written
 from vmsst_jax.training.run import PLACES
 from vmsst_jax.training.same_config import bindings as read_bindings
@@ -261,6 +263,22 @@ def definition(stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], s
     except ValueError as error:
         raise ValueError(f"stage {stage.name!r}: {error}") from error
     return {"command": stage.command} | {name: value for name, value in holding.items() if name not in PLACES}
+
+
+def check_flags(pipeline: Pipeline, stage: Stage) -> None:
+    """ValueError for flags that the stage's command doesn't know or can't do without, or a value that it can't read."""
+    module, *inner = stage.command.split()
+
+    def stand_in(value: object) -> object:
+        """Text with a number for what earlier stages will leave."""
+        return REFERENCE.sub(lambda found: "1" if found[2] else found[0], value) if isinstance(value, str) else value
+
+    given = pipeline.put_in(stage, {name: stand_in(value) for name, value in stage.flags.items()})
+    try:
+        flags = importlib.import_module(f"vmsst_jax.{module}").parser()
+        command.parsed(flags, [*inner, *flag_arguments(given)])
+    except ValueError as error:
+        raise ValueError(f"flags of stage {stage.name!r}: {error}") from None
 
 
 def lines(bindings: Mapping[str, object]) -> list[str]:
