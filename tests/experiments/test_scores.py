@@ -41,6 +41,42 @@ def test_results_that_are_damaged_or_of_other_options_are_scored_anew(run, playe
     assert table()["rows"]["first"]["T"]["n"] == 1 and len(played) == before + 2
 
 
+def test_a_model_that_is_there_already(run, played, data, table, tmp_path):
+    """It is scored beside those that are trained, once, by what it can do, and again when its files change."""
+    ready, samples = tmp_path / "ready", tmp_path / "samples"
+    for file in (ready / "params", samples / "en.txt", samples / "de.txt"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("a\n")
+    settings = {
+        "rows": {
+            "ready": {"model": {"checkpoint": str(ready), "layer": 0}, "benchmarks": ["T"]},
+            "trained": {"recipe": "a.gin", "benchmarks": ["T"]},
+            "shifted": {"of": "ready", "model": {"calibration_steps": ["shift"]}},
+        },
+        "scores": {"T": ["T"], "loss": ["training", "train", "parallel", "loss"]},
+        "benchmarks": {"T": {"benchmark": "tatoeba"}, "xx": {"benchmark": "tatoeba", "languages": ["xx"]}},
+        "data_dir": str(data),
+        "calibration": {"samples": str(samples)},
+        "differences": {"d": ("trained", "ready")},
+        "seeds": [3, 4],
+    }
+    assert run(**settings).failed == {}
+    ran = [name.removeprefix("vmsst_jax.") for name, _ in played]
+    assert ran == ["calibrate", "evaluate", *["train", "evaluate"] * 2]
+    assert f"--checkpoint={ready}" in played[0][1] and "--layer=0" not in played[0][1]
+    found = table()
+    assert found["rows"]["ready"]["T"]["values"] == {"3": pytest.approx(2 / 3)}
+    assert found["rows"]["shifted"]["T"]["n"] == 1 and found["rows"]["ready"]["loss"] is None
+    assert found["differences"]["d"]["T"]["values"] == {"3": pytest.approx(0)} and found["notes"] == []
+    assert run(**settings).failed == {} and len(played) == 6  # nothing to do
+    (ready / "params").write_text("b\n")
+    assert run(**settings).failed == {}
+    assert [name.removeprefix("vmsst_jax.") for name, _ in played[6:]] == ["calibrate", "evaluate"]
+    shutil.rmtree(tmp_path / "out" / "ready")
+    assert len(run(collect=True, **settings).failed) == 0
+    assert table()["notes"] == ["Missing (not begun): ready, seed 3."]
+
+
 def test_scoring_calibrated_and_not(run, played, data, scores, table, tmp_path):
     samples = tmp_path / "samples"
     samples.mkdir()

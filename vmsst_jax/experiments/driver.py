@@ -108,7 +108,7 @@ def gather(matrix: Matrix, cells: Sequence[Cell]) -> tuple[str, list[Path]]:
     records = {cell.folder: stages.read(cell) or {} for cell in cells}
     for cell in cells:
         record = records[cell.folder]
-        if "training" not in record:
+        if not record or (cell.recipes and "training" not in record):
             continue
         try:
             fits = stages.fits(matrix, cell, record)
@@ -117,7 +117,7 @@ def gather(matrix: Matrix, cells: Sequence[Cell]) -> tuple[str, list[Path]]:
         except (OSError, ValueError) as error:
             record |= {"state": stages.FAILED, "error": str(error)}
             continue
-        if record.get("state") == stages.DONE and matrix.benchmarks and not (fits and whole):
+        if record.get("state") == stages.DONE and cell.benchmarks and not (fits and whole):
             how = "damaged" if fits else "scored with other options"
             record |= {"state": f"{how}; the same command without --collect scores it anew"}
         lacking |= why

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vmsst_jax import checks
+from vmsst_jax import checks, command
 from vmsst_jax.benchmarks import columns, grid, report
 from vmsst_jax.training.same_config import PLACES, expanded
 from vmsst_jax.training.same_config import bindings as read_bindings
@@ -27,8 +27,9 @@ MODEL, RESULTS = "model", "results"
 # The name under which training's own scores are called, where others have a benchmark's name.
 TRAINING = "training"
 KINDS = ("train", "evaluation", "report")  # of them
-# Of a row that trains, and of one that embeds a trained row's models in another way.
-OPTIONS, OPTIONS_OF = {"recipe", "bindings", "seeds", "model", "start"}, {"of", "model"}
+# Of a row that trains, of one that embeds another row's models in another way, and of one whose model is there already.
+OPTIONS_READY, OPTIONS_OF = {"model", "benchmarks"}, {"of", "model"}
+OPTIONS = {"recipe", "bindings", "seeds", "start", *OPTIONS_READY}
 # The binding by which a row's training gets the model that it starts from.
 START = "INIT_CHECKPOINT"
 # A checkpoint more than this one is of no use once the run has ended; a row's own bindings come later.
@@ -41,9 +42,11 @@ class Row(NamedTuple):
     Attributes:
       name: as the recipe calls it.
       trained: the row whose cells hold its models: itself, or the one that it is "of".
-      recipes, bindings, seeds: of its training; empty for one that is "of" another.
+      recipes, bindings, seeds: of its training; empty for one that is "of" another. One whose model is there already
+        has one seed and no recipe.
       model: options of ``grid.load`` but the checkpoint, by which its models embed.
       start: the row from whose model of the same seed its training starts, or None.
+      benchmarks: names of those that its models are scored by; None for all.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Row(NamedTuple):
     seeds: tuple[int, ...]
     model: dict
     start: str | None = None
+    benchmarks: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +80,13 @@ class Cell(NamedTuple):
 
     Attributes:
       row, seed: which.
-      recipes, bindings: what ``vmsst_jax.train`` gets; bindings in gin's words, but for the model's folder.
+      recipes, bindings: what ``vmsst_jax.train`` gets; bindings in gin's words, but for the model's folder. No recipes:
+        there is nothing to train.
       configuration: checksum of all bindings that hold, the seed among them, but for where things lie.
       folder: whose name has the beginning of it, so that another configuration never meets this one's results.
       models: {row: options of ``grid.load``}, what is scored in this cell.
+      source: further ones, of all of them: which model it is, by one of ``command.SOURCES``.
+      benchmarks: {name: options} that they are scored by.
       start: the cell from whose model its training starts, or None.
     """
 
@@ -90,7 +97,13 @@ class Cell(NamedTuple):
     configuration: str
     folder: Path
     models: dict[str, dict]
+    source: dict
+    benchmarks: dict[str, dict]
     start: Cell | None = None
+
+    def loading(self) -> dict[str, dict]:
+        """{row: everything that ``grid.load`` takes}."""
+        return {row: {**self.source, **options} for row, options in self.models.items()}
 
     def __str__(self) -> str:
         return f"{self.row}, seed {self.seed}"
@@ -113,11 +126,13 @@ def experiment(
     """An experiment as its recipe describes it.
 
     Args:
-      rows: {name: {"recipe": a name or several, "bindings": {name: value} or a list of such dictionaries, "seeds": a
-        list if not that of all, "model": options of ``grid.evaluate``'s models, "start": an earlier row, whose model of
-        the same seed is bound to INIT_CHECKPOINT}}, or {name: {"of": another row, "model": {...}}}, which embeds that
-        row's models otherwise. "calibration_steps" in "model" has a calibration
-        fitted, once for a cell. In bindings, text that begins with @ or % is a reference as in a recipe.
+      rows: {name: options}. One that trains: {"recipe": a name or several, "bindings": {name: value} or a list of such
+        dictionaries, "seeds": a list if not that of all, "model": options of ``grid.evaluate``'s models, "start": an
+        earlier row, whose model of the same seed is bound to INIT_CHECKPOINT, "benchmarks": names of those that it is
+        scored by if not all}. One that embeds a row's models otherwise: {"of": that row, "model": {...}}. One whose
+        model is there already: {"model": {...}, "benchmarks": ...}, with which one it is among the options
+        ("word_mapping": FILE, "checkpoint": DIR and so on); it has the first seed. "calibration_steps" in "model" has a
+        calibration fitted, once for a cell. In bindings, text that begins with @ or % is a reference as in a recipe.
       scores: {column: path}: ["training", "train", STREAM, METRIC] the mean over the records of the last tenth of the
         steps; ["training", "evaluation", METRIC] the last evaluation; ["training", "report", SCORE] of the reports;
         [BENCHMARK] its main score; [BENCHMARK, "means", GROUP, SCORE] and so on, from its result.
@@ -144,6 +159,10 @@ def experiment(
     seeds = _seeds("experiment.seeds", seeds)
     made = {name: _row(name, options, rows, bindings or {}, seeds) for name, options in rows.items()}
     _check_starts(made)
+    for row in made.values():
+        if not isinstance(row.benchmarks, list | tuple | None):
+            raise ValueError(f"row {row.name!r}: benchmarks are {row.benchmarks!r}; wanted a list of names")
+        check_names(f"benchmarks of row {row.name!r}", row.benchmarks or (), benchmarks or {})
     listed = [_column(name, path) for name, path in scores.items()]
     benchmarks = (benchmarks or {}) if data_dir is not None else {}
     if benchmarks:
@@ -183,19 +202,23 @@ def cells(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], str]
             continue
         given = [f"{name} = {written(value)}" for name, value in row.bindings.items()]
         try:
-            holding = expanded(read_bindings(resolve(row.recipes, given)))
+            holding = expanded(read_bindings(resolve(row.recipes, given))) if row.recipes else {}
             if row.start is not None:  # a recipe that can't start from a model says so now
                 resolve(row.recipes, [*given, f"{START} = ''"])
         except ValueError as error:
             raise ValueError(f"row {row.name!r}: {error}") from error
+        ready = {} if row.recipes else {name: row.model[name] for name in command.SOURCES if name in row.model}
         models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
+        names = matrix.benchmarks if row.benchmarks is None else row.benchmarks
+        scored = {name: options for name, options in matrix.benchmarks.items() if name in names}
         for place, seed in enumerate(row.seeds):
             before = next(((p, c) for p, c in found if (c.row, c.seed) == (row.start, seed)), None)
             start, began = (before[1], {"start": before[1].configuration}) if before else (None, {})
-            configuration = fingerprint(holding | {"train.seed": str(seed)} | began)
+            configuration = fingerprint(holding | {"train.seed": str(seed)} | began | ready)
             folder = matrix.output / report.slug(row.name) / f"seed_{seed}_{configuration[:8]}"
             bindings = (*given, f"train.seed = {seed}")
-            cell = Cell(row.name, seed, row.recipes, bindings, configuration, folder, models, start)
+            source = ready or {"checkpoint": str(folder / MODEL)}
+            cell = Cell(row.name, seed, row.recipes, bindings, configuration, folder, models, source, scored, start)
             found.append((before[0] if before else place, cell))
     if len({cell.folder for _, cell in found}) < len(found):
         raise ValueError("two rows have names that give the same folder; name them more differently")
@@ -213,10 +236,9 @@ def fingerprint(holding: dict[str, str]) -> str:
 
 def results_of(matrix: Matrix, cell: Cell) -> list[grid.Cell]:
     """What ``grid.evaluate`` does in a cell: its rows x benchmarks."""
-    if not matrix.benchmarks:
+    if not cell.benchmarks:
         return []
-    models = {name: {"checkpoint": str(cell.folder / MODEL), **options} for name, options in cell.models.items()}
-    return grid.plan(models, matrix.benchmarks, matrix.data_dir, str(cell.folder / RESULTS))
+    return grid.plan(cell.loading(), cell.benchmarks, matrix.data_dir, str(cell.folder / RESULTS))
 
 
 def written(value: object) -> str:
@@ -243,18 +265,24 @@ def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int, ...]) -> Row:
     allowed = OPTIONS_OF if isinstance(options, dict) and "of" in options else OPTIONS
-    if not isinstance(options, dict) or not options.keys() <= allowed or not options.keys() & {"of", "recipe"}:
+    if not isinstance(options, dict) or not options or not options.keys() <= allowed:
         raise ValueError(
             f"row {name!r} is {options!r:.200}; wanted {{'recipe': NAME}}, with {', '.join(sorted(OPTIONS))}, or "
-            "{'of': ROW, 'model': {OPTION: VALUE}}"
+            "{'of': ROW, 'model': {OPTION: VALUE}}, or {'model': {'checkpoint': DIR}} of a model that is there"
         )
-    model = options.get("model") or {}
-    if not isinstance(model, dict) or "checkpoint" in model:
-        raise ValueError(f"row {name!r}: model is {model!r:.200}; wanted {{OPTION: VALUE}}, without the checkpoint")
+    model, ready = options.get("model") or {}, options.keys() <= OPTIONS_READY
+    sources = [source for source in command.SOURCES if source in model] if isinstance(model, dict) else None
+    if sources is None or len(sources) != ready:
+        wanted = f"exactly one of {', '.join(command.SOURCES)} among them" if ready else "without the checkpoint"
+        raise ValueError(f"row {name!r}: model is {model!r:.200}; wanted {{OPTION: VALUE}}, {wanted}")
+    if ready:
+        if not model[sources[0]]:
+            raise ValueError(f"row {name!r}: {sources[0]} of its model is {model[sources[0]]!r}; say which model it is")
+        return Row(name, name, (), {}, seeds[:1], model, benchmarks=options.get("benchmarks"))
     if "of" in options:
         check_names(f"row {name!r}", [options["of"]], [n for n, o in rows.items() if "of" not in o])
         return Row(name, options["of"], (), {}, (), model)
-    recipe = options["recipe"]
+    recipe = options.get("recipe")
     given = options.get("bindings") or {}
     parts = given if isinstance(given, tuple | list) else [given]
     if not all(isinstance(part, dict) for part in parts):
@@ -271,7 +299,7 @@ def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int,
         raise ValueError(f"row {name!r}: recipe is {recipe!r:.200}; wanted the name of one, or a list of them")
     recipes = (recipe,) if isinstance(recipe, str) else tuple(recipe)
     seeds = _seeds(f"seeds of row {name!r}", options["seeds"]) if "seeds" in options else seeds
-    return Row(name, name, recipes, own, seeds, model, options.get("start"))
+    return Row(name, name, recipes, own, seeds, model, options.get("start"), options.get("benchmarks"))
 
 
 def _check_starts(rows: dict[str, Row]) -> None:
@@ -284,7 +312,7 @@ def _check_starts(rows: dict[str, Row]) -> None:
                 raise ValueError(f"row {row.name!r} starts from {row.start!r}, which has no seed {lacking[0]}")
             if START in row.bindings:
                 raise ValueError(f"row {row.name!r} binds {START}, which its start {row.start!r} gives")
-        if row.trained == row.name:
+        if row.recipes:
             before[row.name] = row
 
 

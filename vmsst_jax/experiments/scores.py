@@ -24,7 +24,9 @@ def of_cell(matrix: Matrix, cell: Cell, scored: bool = True) -> tuple[dict[str, 
     Raises:
       OSError, ValueError: what ``training`` raises.
     """
-    results: dict[tuple[str, str], dict] = {(cell.row, TRAINING): training(cell.folder / MODEL)}
+    results: dict[tuple[str, str], dict] = {}
+    if cell.recipes:
+        results[cell.row, TRAINING] = training(cell.folder / MODEL)
     for place in results_of(matrix, cell) if scored else ():
         if result := grid.read(place.folder / report.FILE):
             results[place.model, place.name] = result
@@ -49,7 +51,8 @@ def whole(matrix: Matrix, cell: Cell, absent: Collection[str]) -> bool:
     Raises:
       OSError, ValueError: what ``training`` raises: that can't be made good by scoring again.
     """
-    training(cell.folder / MODEL)
+    if cell.recipes:
+        training(cell.folder / MODEL)
     results = [(p, grid.read(p.folder / report.FILE)) for p in results_of(matrix, cell) if p.name not in absent]
     return all(r and r.get("cell", {}).get("configuration") == grid.configuration(place) for place, r in results)
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,9 +84,9 @@ def _is_busy(cell: Cell) -> bool:
 
 def _is_scored(matrix: Matrix, cell: Cell, record: dict) -> bool:
     """Whether a cell that was done is so by this recipe and with this data, and nothing of it was damaged since."""
-    if not (cell.folder / MODEL / REPORT).is_file():
+    if cell.recipes and not (cell.folder / MODEL / REPORT).is_file():
         return False
-    if not matrix.benchmarks:  # what benchmarks found before is left alone
+    if not cell.benchmarks:  # what benchmarks found before is left alone
         return scores.whole(matrix, cell, ())
     return record.get("evaluation") == _evaluation(matrix, cell) and scores.whole(matrix, cell, absent(record))
 
@@ -123,6 +124,25 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
             record["seconds"][stage] = round(spent, 1)
             write_json(cell.folder / RECORD, record)
 
+    if cell.recipes:
+        record["training"] = _train(cell, run, search_paths)
+    if not cell.benchmarks:
+        return
+    evaluation = _evaluation(matrix, cell)
+    vectors = cell.folder / VECTORS
+    for file, options in dict(_calibrations(cell).values()).items():
+        run(
+            "calibrate", f"--samples={_samples(matrix)}", f"--output={file}", "--overwrite", f"--cache_dir={vectors}",
+            *_flags({k: v for k, v in matrix.calibration.items() if k != "samples"}), *_flags(options),
+        )  # fmt: skip
+    disk.write_atomically(cell.folder / RECIPE, _recipe(matrix, cell).encode())
+    run("evaluate", f"--gin_file={(cell.folder / RECIPE).resolve()}")
+    record["evaluation"] = evaluation
+    shutil.rmtree(vectors, ignore_errors=True)
+
+
+def _train(cell: Cell, run: Callable, search_paths: str) -> dict:
+    """Trains a cell's model, unless that is done, and returns its report."""
     model = cell.folder / MODEL
     if not (model / REPORT).is_file():
         recipes = [f"--gin_file={name}" for name in cell.recipes]
@@ -132,28 +152,14 @@ def _stages(matrix: Matrix, cell: Cell, record: dict, lock: int, search_paths: s
         if not (model / REPORT).is_file():
             raise processes.Failed("train was stopped before its last step")
     scores.training(model)  # what is damaged says so
-    record["training"] = json.loads((model / REPORT).read_text("utf-8"))
-    if not matrix.benchmarks:
-        return
-    evaluation = _evaluation(matrix, cell)
-    vectors = cell.folder / VECTORS
-    for file, options in dict(_calibrations(cell).values()).items():
-        run(
-            "calibrate", f"--checkpoint={model}", f"--samples={_samples(matrix)}", f"--output={file}", "--overwrite",
-            f"--cache_dir={vectors}", *_flags({k: v for k, v in matrix.calibration.items() if k != "samples"}),
-            *_flags(options),
-        )  # fmt: skip
-    disk.write_atomically(cell.folder / RECIPE, _recipe(matrix, cell).encode())
-    run("evaluate", f"--gin_file={(cell.folder / RECIPE).resolve()}")
-    record["evaluation"] = evaluation
-    shutil.rmtree(vectors, ignore_errors=True)
+    return json.loads((model / REPORT).read_text("utf-8"))
 
 
 def _calibrations(cell: Cell) -> dict[str, tuple[Path, dict]]:
     """{row: (file, what its model is loaded with)} of the rows that are calibrated: one file for equal options."""
     options = {
         row: {name: value for name, value in model.items() if name != "calibration_steps"}
-        for row, model in cell.models.items()
+        for row, model in cell.loading().items()
         if "calibration_steps" in model
     }
     distinct: list[dict] = []
@@ -173,13 +179,10 @@ def _flags(options: dict) -> list[str]:
 def _recipe(matrix: Matrix, cell: Cell) -> str:
     """The recipe of ``grid.evaluate`` for this cell."""
     files = {row: {"calibration": str(file)} for row, (file, _) in _calibrations(cell).items()}
-    models = {
-        row: {"checkpoint": str(cell.folder / MODEL), **options, **files.get(row, {})}
-        for row, options in cell.models.items()
-    }
+    models = {row: {**options, **files.get(row, {})} for row, options in cell.loading().items()}
     values = {
         "models": models,
-        "benchmarks": matrix.benchmarks,
+        "benchmarks": cell.benchmarks,
         "data_dir": matrix.data_dir,
         "output": str(cell.folder / RESULTS),
         "cache_dir": str(cell.folder / VECTORS),
@@ -207,7 +210,15 @@ def _evaluation(matrix: Matrix, cell: Cell) -> dict:
             data[result.name] = None
     if _calibrations(cell):
         data["samples"] = checksums.folder(matrix.calibration["samples"])
-    return {"protocol": protocol(matrix, cell), "data": data}
+    return {"protocol": protocol(matrix, cell), "data": data} | ({} if cell.recipes else {"model": _ready(cell)})
+
+
+def _ready(cell: Cell) -> dict[str, str]:
+    """Checksums of a model that is there already, as far as it lies in files."""
+    (given,) = cell.source.values()
+    files = [Path(file) for file in (given if isinstance(given, list | tuple) else [given])]
+    found = {str(file): checksums.folder(file) for file in files if file.is_dir()}
+    return found | {str(file): checksums.of_file(file) for file in files if file.is_file()}
 
 
 def protocol(matrix: Matrix, cell: Cell) -> str:
