@@ -7,7 +7,8 @@ import gin
 import pytest
 
 from vmsst_jax import command, config, experiment
-from vmsst_jax.experiments import driver, matrix, processes
+from vmsst_jax.experiments import cells, driver, matrix, processes
+from vmsst_jax.training.same_config import bindings, expanded
 
 FOLDER = pathlib.Path(__file__).parents[1] / "gin"
 
@@ -71,10 +72,10 @@ def test_the_command(tmp_path, capsys, clean, monkeypatch):
 
 
 def test_configurations_are_told_apart_by_all_but_places(clean):
-    def configuration(**bindings):
-        rows = {"x": {"recipe": "quickstart.gin", "bindings": bindings}}
+    def configuration(**given):
+        rows = {"x": {"recipe": "quickstart.gin", "bindings": given}}
         made = matrix.experiment(rows, {"loss": ["training", "train", "parallel", "loss"]}, "out", [0, 1])
-        first, second = matrix.cells(made, config.resolved)
+        first, second = cells.of_matrix(made, config.resolved)
         assert first.configuration != second.configuration
         return first.configuration
 
@@ -85,7 +86,7 @@ def test_configurations_are_told_apart_by_all_but_places(clean):
     assert len({plain, *others}) == 3
     sets = ["quickstart.gin", "include/corpus_local_sets.gin"]
     here, there = (
-        matrix.fingerprint(matrix.expanded(matrix.read_bindings(config.resolved(sets, [f"DATA_DIR = '{place}'"]))))
+        cells.fingerprint(expanded(bindings(config.resolved(sets, [f"DATA_DIR = '{place}'"]))))
         for place in ("here", "there")
     )
     assert here == there != plain
@@ -96,9 +97,9 @@ def test_experiments_that_ship(name, clean):
     given = ["DATA_DIR = 'data'", *(["SAMPLES = 'text'"] if name == "ccp" else [])]
     made = config.configure([f"experiments/{name}.gin"], given, target=config.EXPERIMENT)()
     assert str(made.output) == f"runs/experiments/{name}"
-    cells = matrix.cells(made, config.resolved)
+    found = cells.of_matrix(made, config.resolved)
     trained = [row for row in made.rows.values() if row.trained == row.name]  # the others embed those again
-    assert len(cells) == len({cell.configuration for cell in cells}) >= 2 * len(trained)
+    assert len(found) == len({cell.configuration for cell in found}) >= 2 * len(trained)
     assert {c.cell for c in made.scores} <= {matrix.TRAINING, *made.benchmarks}
     head = "\n".join(re.findall(r"^#.*", (FOLDER / "experiments" / f"{name}.gin").read_text(), re.MULTILINE))
     for words in (f"--gin_file=experiments/{name}.gin", "Devices:", "Time:"):

@@ -12,11 +12,11 @@ import time
 import pytest
 
 from vmsst_jax import disk
-from vmsst_jax.experiments import driver, matrix, processes, stages
+from vmsst_jax.experiments import cells, driver, matrix, processes, stages
 
 DRIVER = """
 import sys
-from vmsst_jax.experiments import driver, matrix, processes, stages
+from vmsst_jax.experiments import cells, driver, matrix, processes, stages
 
 processes.PYTHON = (sys.executable, sys.argv[1])
 made = matrix.experiment(**eval(sys.argv[2]))
@@ -104,6 +104,25 @@ def test_a_changed_binding_is_another_cell(run, table, tmp_path):
     assert table()["rows"]["row a"]["loss"]["values"] == {"0": 5}
 
 
+def test_other_contents_of_a_file_are_another_cell(run, table, settings, tmp_path):
+    """Wherever the file lies: its name alone is none."""
+    for name, text in (("a.tsv", "a"), ("b.tsv", "a"), ("c.tsv", "c")):
+        (tmp_path / name).write_text(text)
+
+    def folders(*names):
+        row = {"recipe": "a.gin", "bindings": {"synthetic_pairs.files": [str(tmp_path / name) for name in names]}}
+        assert run(rows={"row a": row}, seeds=[0], differences={}).failed == {}
+        return {folder.name for folder in (tmp_path / "out" / "row_a").iterdir()}
+
+    first = folders("a.tsv")
+    assert folders("b.tsv") == first == folders("[b].tsv") and len(first) == 1
+    assert len(folders("c.tsv")) == 2 and len(folders("a.tsv", "c.tsv")) == 3
+    (tmp_path / "a.tsv").write_text("altered")
+    assert len(folders("a.tsv")) == 4
+    with pytest.raises(FileNotFoundError, match="row 'row a': synthetic_pairs.files names .*d.tsv, and there is no"):
+        folders("d.tsv")
+
+
 @pytest.fixture
 def chain(settings):
     """Rows that start from the models of other rows."""
@@ -119,14 +138,14 @@ def test_rows_that_start_from_others(run, table, chain, tmp_path):
     found = table()["rows"]
     assert found["row c"]["found"]["values"] == {"2": (2 + 10 * 10) / 100}
     assert found["row d"]["found"]["values"] == {"2": (2 + 10 * 10) / 100}
-    cells = matrix.cells(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
-    assert [str(cell) for cell in cells][-3:] == ["row c, seed 2", "row d, seed 2", "row a, seed 2"]
+    before = cells.of_matrix(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
+    assert [str(cell) for cell in before][-3:] == ["row c, seed 2", "row d, seed 2", "row a, seed 2"]
     record = json.loads(next((tmp_path / "out").glob("row_c/seed_2_*/cell.json")).read_text())
     assert record["start"] == "row b, seed 2"
     # Another start is another cell.
     chain["row b"] = {**chain["row b"], "bindings": {"run.level": 4}}
-    others = matrix.cells(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
-    same = {cell.folder for cell in cells} & {cell.folder for cell in others}
+    others = cells.of_matrix(matrix.experiment(**of_chain(chain, tmp_path)), lambda r, b: "\n".join(b))
+    same = {cell.folder for cell in before} & {cell.folder for cell in others}
     assert {folder.parent.name for folder in same} == {"row_a"}
 
 
@@ -147,7 +166,7 @@ def test_a_start_that_is_not_trained(run, table, chain, settings):
 
 def test_a_start_that_another_process_trains_is_waited_for(chain, resolve, settings, program):
     made = matrix.experiment(**{**settings, "rows": chain})
-    cell = next(cell for cell in matrix.cells(made, resolve) if cell.row == "row c")
+    cell = next(cell for cell in cells.of_matrix(made, resolve) if cell.row == "row c")
     cell.start.folder.mkdir(parents=True)
     with disk.open_locked(cell.start.folder / stages.LOCK):
         assert stages.advance(made, cell) == (stages.BUSY, "")
@@ -212,7 +231,7 @@ def test_data_that_differ_between_seeds_are_said(run, table, tmp_path):
 
 def test_a_cell_of_another_process_is_waited_for(settings, resolve, program, monkeypatch, capsys):
     made = matrix.experiment(**settings)
-    cell = matrix.cells(made, resolve)[0]
+    cell = cells.of_matrix(made, resolve)[0]
     cell.folder.mkdir(parents=True)
     lock = disk.open_locked(cell.folder / stages.LOCK)
     assert stages.advance(made, cell) == (stages.BUSY, "")
@@ -231,7 +250,7 @@ def test_stopping_tells_training_and_frees_the_cell(settings, resolve, tmp_path,
     program.write_text(code + "\ntime.sleep(60)")
     monkeypatch.setattr(processes, "PYTHON", (sys.executable, str(program)))
     made = matrix.experiment(**settings)
-    cell = matrix.cells(made, resolve)[0]
+    cell = cells.of_matrix(made, resolve)[0]
 
     def interrupted(process):
         log = cell.folder / "train.log"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vmsst_jax import disk
-from vmsst_jax.experiments import matrix as matrices
 from vmsst_jax.experiments import picture, scores, stages, table
-from vmsst_jax.experiments.matrix import Cell, Matrix
+from vmsst_jax.experiments.cells import Cell, of_matrix
+from vmsst_jax.experiments.matrix import Matrix, check_names
 from vmsst_jax.retrieval.store import write_json
 
 TABLE, TEXT, PLOT, RECIPE = "table.json", "table.md", "table.svg", "recipe.gin"
@@ -39,16 +39,16 @@ def run(
     """Does what is left of an experiment, or of a part of it, and writes table and plot over all cells that are done.
 
     Args:
-      resolve: see ``matrix.cells``.
+      resolve: see ``cells.of_matrix``.
       only: rows to work on; none for all.
       seeds: to work on; None for all.
       collect: work on none, only gather.
       search_paths: folders with recipes, between commas, for training.
 
     Raises:
-      ValueError: what ``matrix.cells`` raises; no such row or seed. What happens in a cell is in the outcome.
+      ValueError: what ``cells.of_matrix`` raises; no such row or seed. What happens in a cell is in the outcome.
     """
-    cells = matrices.cells(matrix, resolve)
+    cells = of_matrix(matrix, resolve)
     chosen = choose(matrix, cells, only, seeds)
     chosen = [] if collect else chosen
     if matrix.output.exists() and not matrix.output.is_dir():
@@ -67,7 +67,7 @@ def run(
 
 def choose(matrix: Matrix, cells: Sequence[Cell], only: Sequence[str], seeds: Sequence[int] | None) -> list[Cell]:
     """The cells of these rows and seeds; ValueError for a row or seed that there isn't."""
-    matrices.check_names("--only", only, matrix.rows)
+    check_names("--only", only, matrix.rows)
     trained = {matrix.rows[name].trained for name in only} or {cell.row for cell in cells}
     known = {cell.seed for cell in cells if cell.row in trained}
     if unknown := sorted(set(seeds or ()) - known):

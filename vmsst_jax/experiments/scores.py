@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from vmsst_jax.benchmarks import columns, grid, report
-from vmsst_jax.experiments.matrix import MODEL, TRAINING, Cell, Matrix, results_of
+from vmsst_jax.experiments.cells import MODEL, Cell, results_of
+from vmsst_jax.experiments.matrix import TRAINING, Matrix
 from vmsst_jax.training.leaving import REPORT
 
 # Losses of single batches are noisy: their mean is taken over the records of this last share of the steps.

@@ -18,7 +18,8 @@ import vmsst_jax
 from vmsst_jax import disk
 from vmsst_jax.benchmarks import checksums, grid
 from vmsst_jax.experiments import processes, scores
-from vmsst_jax.experiments.matrix import MODEL, RESULTS, START, Cell, Matrix, results_of
+from vmsst_jax.experiments.cells import MODEL, RESULTS, Cell, results_of
+from vmsst_jax.experiments.matrix import START, Matrix
 from vmsst_jax.retrieval.store import versions, write_json
 from vmsst_jax.training.leaving import REPORT
 

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from vmsst_jax import command
 from vmsst_jax.experiments.matrix import check_names, written
-from vmsst_jax.training.run import PLACES
 from vmsst_jax.training.same_config import bindings as read_bindings
-from vmsst_jax.training.same_config import expanded
+from vmsst_jax.training.same_config import expanded, is_place
 
 TRAIN, EVALUATE = "train", "evaluate"
 # What a stage may say, by its command; every other command takes flags.
@@ -262,7 +261,7 @@ def definition(stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], s
         holding = expanded(read_bindings(resolve(stage.recipes, lines(stage.bindings))))
     except ValueError as error:
         raise ValueError(f"stage {stage.name!r}: {error}") from error
-    return {"command": stage.command} | {name: value for name, value in holding.items() if name not in PLACES}
+    return {"command": stage.command} | {name: value for name, value in holding.items() if not is_place(name)}
 
 
 def check_flags(pipeline: Pipeline, stage: Stage) -> None:

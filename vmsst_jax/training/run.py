@@ -29,7 +29,6 @@ from vmsst_jax.training.context import RunContext
 from vmsst_jax.training.leaving import how_to_try, write_reports
 from vmsst_jax.training.logging import Log, SilentLog
 from vmsst_jax.training.same_config import FREE_BINDINGS, check_processes
-from vmsst_jax.training.same_config import PLACES as PLACES  # part of this module's names
 from vmsst_jax.training.step import check_objectives, compiled_step, train_step
 from vmsst_jax.training.watchdog import Watch, Watchdog
 

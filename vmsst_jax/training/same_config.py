@@ -33,6 +33,11 @@ FREE_BINDINGS = (
 LAYOUT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
+def is_place(name: str) -> bool:
+    """Whether a binding, in any scope, only says where things lie."""
+    return name.rpartition("/")[2] in PLACES
+
+
 def check_same_config(saved_gin: str, current_gin: str, ignore: Sequence[str] = ()) -> None:
     """Raises CheckpointError, with the differing bindings, if two operative configurations differ.
 
