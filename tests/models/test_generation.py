@@ -28,7 +28,7 @@ def step_of(logits, rows):
     return step
 
 
-def search(logits, limits, size=LIMIT, writable=None, **options):
+def search(logits, limits, size=LIMIT, writable=None, pieces=None, **options):
     options = Decoding(**options)
     limits = jnp.array(limits)
     cache = jnp.full((len(limits), options.beams), EOS, jnp.int32)
@@ -37,7 +37,8 @@ def search(logits, limits, size=LIMIT, writable=None, **options):
     def run(key):
         step = step_of(logits, len(limits))
         keys = jax.random.split(key, len(limits))
-        return write(step, cache, limits, size, EOS, (0, PAD), PAD, options, keys, writable)
+        allowed = generation.log_likelihoods(limits, EOS, (0, PAD), pieces, writable)
+        return write(step, cache, limits, size, EOS, PAD, allowed, options, keys)
 
     found, scores = run(jax.random.key(0))
     return [[int(t) for t in row] for row in found], np.asarray(scores)
@@ -113,6 +114,23 @@ def test_every_row_has_its_own_words(options):
     assert not any(set(row) & {word} for row, word in zip(found, [3, 4, 5] * 4, strict=True))
 
 
+@pytest.mark.parametrize("options", [{}, {"beams": 3}])
+def test_ids_beyond_the_vocabulary_are_never_written(options):
+    """As if the logits ended there, however likely those ids are, and with words of each row's own."""
+    languages, limits = np.stack([language(seed) for seed in range(12)]), [9] * 12
+    spare = np.full((12, VOCAB, VOCAB, 3), 50.0)
+    wider = np.pad(np.concatenate([languages, spare], -1), ((0, 0), (0, 3), (0, 3), (0, 0)))
+    writable = np.ones((12, VOCAB), bool)
+    writable[np.arange(12), [3, 4, 5] * 4] = False
+    for own in (None, jnp.array(writable)):
+        found, scores = search(wider, limits, 9, own, VOCAB, **options)
+        wanted, wanted_scores = search(languages, limits, 9, own, **options)
+        assert found == wanted
+        np.testing.assert_allclose(scores, wanted_scores, rtol=1e-6)
+    drawn, _ = search(wider, limits, 9, pieces=VOCAB, sample=True, temperature=3.0)
+    assert {t for row in drawn for t in row} <= set(range(VOCAB)) - {0}
+
+
 def test_more_beams_score_better_and_length_penalties_lengthen():
     languages = np.stack([language(seed) for seed in range(40)])
     limits = [12] * 40
@@ -148,7 +166,8 @@ def test_it_stops_when_all_are_finished():
             jax.debug.callback(lambda place: seen(int(place)), place)
             return step_of(logits, 2)(tokens, place, cache)
 
-        rows, _ = jax.jit(lambda c, o=options, s=step: write(s, c, limits, 90, EOS, (0, PAD), PAD, o))(cache)
+        allowed = generation.log_likelihoods(limits, EOS, (0, PAD))
+        rows, _ = jax.jit(lambda c, o=options, s=step, a=allowed: write(s, c, limits, 90, EOS, PAD, a, o))(cache)
         jax.effects_barrier()
         assert rows[0, :2].tolist() == [EOS, EOS] and rows[1, :4].tolist() == [EOS, 3, 3, EOS]
         assert len(places) == 3

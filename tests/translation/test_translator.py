@@ -1,5 +1,7 @@
 """Translations do not depend on what is translated beside them, on batches or on devices; wrong input is named."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -65,6 +67,26 @@ def test_samples_depend_on_the_sentences_number_alone(make):
     assert len(set(found[::2])) > 2
     assert translator.translate(texts[4:9], "en", "de", first=4) == found[4:9]
     assert make(decoding=Decoding(sample=True, temperature=1.5), seed=4).translate(texts, "en", "de") != found
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"sample": True, "temperature": 2.0}], ids=str)
+def test_a_table_with_more_rows_than_pieces(tiny, make, options):
+    """Recipes round it up; what no piece stands for is never written, however likely it is."""
+    module, params, *rest = tiny
+    backbone = dataclasses.replace(module.config.backbone, vocab_size=44 + 6)
+    wide = module.clone(config=dataclasses.replace(module.config, backbone=backbone))
+
+    def wider(path, x):
+        if "token_embedder" in str(path):
+            return np.pad(x, ((0, 6), (0, 0)), constant_values=9.0)
+        return np.pad(x, (0, 6), constant_values=50.0) if "mlm_head" in str(path) and x.shape == (44,) else x
+
+    options = {"decoding": Decoding(**options), "max_length": 14}
+    found = Translator(wide, jax.tree_util.tree_map_with_path(wider, params), *rest, **options)
+    translations = found.translate(TEXTS, "en", "fr")
+    assert len(set(translations)) > 3
+    if not options["decoding"].sample:
+        assert translations == make(**options).translate(TEXTS, "en", "fr")
 
 
 def test_on_eight_devices(tiny, make):

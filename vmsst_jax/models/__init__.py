@@ -47,6 +47,13 @@ def describe(module) -> dict:
     return {"kind": module.kind, "config": config}
 
 
+def of_vocabulary(module, pieces: int):
+    """``module`` for a vocabulary of so many pieces: one that writes writes no other; all else is as it was."""
+    if module.kind != "seq2seq":
+        return module
+    return module.clone(config=dataclasses.replace(module.config, pieces=pieces))
+
+
 def pooled_by(module) -> dict:
     """How ``module`` makes a vector of its hidden states, as checkpoints keep it: {"pooling", "layer"}."""
     config = getattr(module.config, "encoder", module.config)

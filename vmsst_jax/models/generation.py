@@ -49,11 +49,10 @@ def write(
     limits,
     size: int,
     eos_id: int,
-    never: tuple[int, ...],
     pad_id: int,
+    allowed,
     options: Decoding,
     keys=None,
-    writable=None,
 ):
     """Writes a sentence per row.
 
@@ -61,28 +60,33 @@ def write(
       step, cache: see the module; ``cache`` is for K = ``options.beams``, hypotheses on the second axis of its arrays.
       limits: int32 [B], the most tokens of each row, both ends counted, from 2 to ``size``; 0 writes none.
       size: S, of the rows.
-      never: ids that are never written.
+      allowed: function (logits [B, K, V], place) -> log p [B, K, V], see ``log_likelihoods``.
       keys: a JAX key per row [B], for sampling.
-      writable: bool [B, V], the ids that each row may have, the end among them; None for all.
     Returns:
       (rows int32 [B, S]: eos, tokens, eos, padding; scores float32 [B], log p over the length to its penalty).
     """
-
-    allowed = log_likelihoods(limits, eos_id, never, writable)
     if options.beams == 1:
         return greedy(step, cache, limits, size, eos_id, pad_id, allowed, options, keys)
     return beam(step, cache, limits, size, eos_id, pad_id, allowed, options)
 
 
-def log_likelihoods(limits, eos_id: int, never: tuple[int, ...], writable=None):
-    """The function (logits [B, K, V], place) -> log p [B, K, V] of the tokens that may stand there: at a row's limit
-    its end alone, tokens in ``never`` or not ``writable`` nowhere. The latter take no share of the probability.
+def log_likelihoods(limits, eos_id: int, never: tuple[int, ...], pieces: int | None = None, writable=None):
+    """The function (logits [B, K, V], place) -> log p [B, K, V] of the tokens that may stand there.
+
+    Args:
+      limits: as ``write`` takes them: at a row's limit stands its end alone.
+      never: ids that stand nowhere; they, and those that follow, take no share of the probability.
+      pieces: how many ids there are; logits may have more. None: as many as logits.
+      writable: bool [B, ``pieces``], the ids that each row may have, the end among them; None for all.
     """
 
     def allowed(logits, place):
         logits = logits.astype(jnp.float32).at[..., jnp.array(never)].set(-jnp.inf)
+        if pieces is not None:
+            logits = jnp.where(jnp.arange(logits.shape[-1]) < pieces, logits, -jnp.inf)
         if writable is not None:
-            logits = jnp.where(writable[:, None], logits, -jnp.inf)
+            wide = jnp.pad(writable, ((0, 0), (0, logits.shape[-1] - writable.shape[1])))
+            logits = jnp.where(wide[:, None], logits, -jnp.inf)
         log_p = jax.nn.log_softmax(logits)
         ends = (place >= limits - 1)[:, None, None] & (jnp.arange(logits.shape[-1]) != eos_id)
         return jnp.where(ends, -jnp.inf, log_p)

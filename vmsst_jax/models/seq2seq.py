@@ -29,14 +29,24 @@ from vmsst_jax.models.t5 import MASKED, REMAT_POLICIES
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig:
-    """``backbone``: the geometry of encoder and decoder; ``eos_id``: what begins and ends every sentence."""
+    """Geometry and tokens.
+
+    Attributes:
+      backbone: of encoder and decoder.
+      eos_id: what begins and ends every sentence.
+      pieces: rows of the token table that stand for pieces of the vocabulary. Those beyond, which round the table up,
+        are never written. None: there are none.
+    """
 
     backbone: BertConfig
     eos_id: int = 1
+    pieces: int | None = None
 
     def __post_init__(self):
         b = self.backbone
         checks.whole("eos_id", self.eos_id)
+        if self.pieces is not None:
+            checks.whole("pieces", self.pieces)
         if not b.num_languages or b.mlm_head == "none" or b.pooler or b.scan_layers:
             raise ValueError(
                 "a translation model's BertConfig needs num_languages (language vectors say what to write in) and an "
@@ -201,7 +211,7 @@ class Seq2Seq(nn.Module):
 
         Args:
           keys: a JAX key per row, for sampling.
-          writable: bool [B, V], the tokens that may be written, the end among them; None for any.
+          writable: bool [B, ``pieces``], the tokens that may be written, the end among them; None for any.
 
         Returns:
           (rows int32 [B, longest(S)], scores float32 [B]): see ``generation.write``.
@@ -223,7 +233,8 @@ class Seq2Seq(nn.Module):
             return run(lambda m: m.decoder.step(tokens, target_lang, place, cache, of_memory, mask))
 
         never = tuple(sorted({0, self.pad_id}))  # 0 is padding to the loss
-        return generation.write(step, cache, limits, size, self.eos_id, never, self.pad_id, options, keys, writable)
+        allowed = generation.log_likelihoods(limits, self.eos_id, never, self.config.pieces, writable)
+        return generation.write(step, cache, limits, size, self.eos_id, self.pad_id, allowed, options, keys)
 
     def __call__(self, batch):
         """Touches every parameter; for initialisation by a bucketed batch."""

@@ -171,6 +171,7 @@ def train(
     check_streams(streams, module, table, mesh)
     vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else shared_vocabulary(tokenizer)
     check_vocabulary(module, vocabulary)
+    module = models.of_vocabulary(module, vocabulary.vocab_size)
     embedding = {**models.pooled_by(module), "normalize": False, "prefix": "", "max_length": max_length}
 
     def fresh():

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from vmsst_jax import sharding
+from vmsst_jax import models, sharding
 from vmsst_jax.models.generation import Decoding
 from vmsst_jax.retrieval.embedder import check_texts, fingerprint, growing_widths
 from vmsst_jax.retrieval.progress import Progress
@@ -87,6 +87,7 @@ class Translator:
         most = module.config.backbone.max_tokens - ENDS
         if not 1 <= max_length <= most:
             raise ValueError(f"max_length is {max_length}; this model has positions for 1 to {most} pieces")
+        module = models.of_vocabulary(module, tokenizer.vocab_size)
         self.module, self.params, self.tokenizer, self.languages = module, params, tokenizer, languages
         self.decoding, self.max_length, self.seed, self.mesh = decoding, max_length, seed, mesh
         self.batch_tokens = batch_tokens or BATCH_TOKENS.get(jax.default_backend(), BATCH_TOKENS_ELSEWHERE)
