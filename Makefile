@@ -36,12 +36,14 @@ bench: $(VENV)/bench.done
 	for name in output_layer vmsst_step t5_step contrastive_chunks token_cache; do \
 	  echo "== $$name"; $(BIN)/python tests/perf/$$name.py || exit 1; done
 
-# Several processes on this machine: the same losses as one, and faults at random moments; a pipeline killed in every stage.
+# Several processes on this machine: the same losses as one, and faults at random moments; a pipeline killed in every stage,
+# and the one of the paper's size by small models.
 # 30 minutes or more; the disk's faults need root, for a small tmpfs.
 chaos: $(VENV)/test.done
 	$(BIN)/python tests/chaos/equality.py
 	$(BIN)/python tests/chaos/chaos.py
 	$(BIN)/python tests/chaos/pipeline.py
+	$(BIN)/python tests/chaos/full_size.py
 
 # Slurm with two node daemons on this machine; needs root and Debian's slurm-wlm and munge.
 slurm: $(VENV)/test.done
