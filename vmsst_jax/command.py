@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from vmsst_jax import disk
 
@@ -80,6 +80,18 @@ def parsed(flags: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
             return flags.parse_args(argv)
     except SystemExit:
         raise ValueError(said.getvalue().strip().rpartition("\n")[2].partition(": error: ")[2]) from None
+
+
+def flag_arguments(flags: Mapping[str, object]) -> list[str]:
+    """{name: value} as a command line has them: None and False are left out, True stands alone, lists have commas."""
+    arguments = []
+    for name, value in flags.items():
+        if value is None or value is False:
+            continue
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        arguments.append(f"--{name}" if value is True else f"--{name}={value}")
+    return arguments
 
 
 class _Parser(argparse.ArgumentParser):

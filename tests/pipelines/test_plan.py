@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from vmsst_jax import command
 from vmsst_jax.pipelines import plan
 
 TRAIN = {"command": "train", "recipe": "a.gin", "bindings": {"DATA_DIR": "{data}", "FIRST": "{first}"}}
@@ -32,10 +33,10 @@ def test_references(tmp_path):
     # Values are part of what a stage is, places aren't.
     assert stages["model"].bindings == {"DATA_DIR": "{data}", "FIRST": "en"}
     assert found.put_in(stages["model"], stages["model"].bindings) == {"DATA_DIR": "/somewhere", "FIRST": "en"}
-    assert plan.flag_arguments(found.put_in(stages["to_de"], stages["to_de"].flags)) == [
+    assert command.flag_arguments(found.put_in(stages["to_de"], stages["to_de"].flags)) == [
         "--checkpoint=out/model", "--input=/somewhere/en.txt", "--output=out/to_de/o", "--x=a,b",
     ]  # fmt: skip
-    assert plan.flag_arguments({"a": None, "b": False, "c": True, "d": 0}) == ["--c", "--d=0"]
+    assert command.flag_arguments({"a": None, "b": False, "c": True, "d": 0}) == ["--c", "--d=0"]
     folder = tmp_path / "model" / "found"
     folder.mkdir(parents=True)
     (folder / "results.json").write_text(json.dumps({"a": {"best": 4}}))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import vmsst_jax
-from vmsst_jax import disk
+from vmsst_jax import command, disk
 from vmsst_jax.benchmarks import checksums, grid
 from vmsst_jax.experiments import processes, scores
 from vmsst_jax.experiments.cells import MODEL, RESULTS, Cell, results_of
@@ -171,10 +171,10 @@ def _calibrations(cell: Cell) -> dict[str, tuple[Path, dict]]:
 
 def _flags(options: dict) -> list[str]:
     """Options of the calibration, or of loading a model, as flags of ``vmsst_jax.calibrate``."""
-    if options.get("pool_special") is False:
-        options = {name: value for name, value in options.items() if name != "pool_special"}
+    options = dict(options)
+    if options.pop("pool_special", None) is False:
         options["skip_special_tokens"] = True
-    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+    return command.flag_arguments(options)
 
 
 def _recipe(matrix: Matrix, cell: Cell) -> str:

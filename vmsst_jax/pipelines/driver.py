@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vmsst_jax import disk
+from vmsst_jax import command, disk
 from vmsst_jax.benchmarks import checksums, grid, summary
 from vmsst_jax.experiments import processes
 from vmsst_jax.pipelines import plan
@@ -163,7 +163,7 @@ def _arguments(pipeline: Pipeline, stage: Stage, search_paths: str) -> list[str]
         return [f"--gin_file={recipe.resolve()}"]
     if stage.command not in ("text", "convert"):  # which make their folders appear whole
         folder.mkdir(exist_ok=True)
-    return plan.flag_arguments(pipeline.put_in(stage, stage.flags))
+    return command.flag_arguments(pipeline.put_in(stage, stage.flags))
 
 
 def _stopped(pipeline: Pipeline, stage: Stage) -> bool:

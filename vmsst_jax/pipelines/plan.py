@@ -275,7 +275,7 @@ def check_flags(pipeline: Pipeline, stage: Stage) -> None:
     given = pipeline.put_in(stage, {name: stand_in(value) for name, value in stage.flags.items()})
     try:
         flags = importlib.import_module(f"vmsst_jax.{module}").parser()
-        command.parsed(flags, [*inner, *flag_arguments(given)])
+        command.parsed(flags, [*inner, *command.flag_arguments(given)])
     except ValueError as error:
         raise ValueError(f"flags of stage {stage.name!r}: {error}") from None
 
@@ -283,15 +283,3 @@ def check_flags(pipeline: Pipeline, stage: Stage) -> None:
 def lines(bindings: Mapping[str, object]) -> list[str]:
     """Bindings as gin reads them."""
     return [f"{name} = {written(value)}" for name, value in bindings.items()]
-
-
-def flag_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Flags as a command line has them; see ``pipeline``."""
-    arguments = []
-    for name, value in flags.items():
-        if value is None or value is False:
-            continue
-        if isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        arguments.append(f"--{name}" if value is True else f"--{name}={value}")
-    return arguments

@@ -170,8 +170,7 @@ def train(
     module = model(len(table))
     check_streams(streams, module, table, mesh)
     vocabulary = tokenizers.from_record(saved["tokenizer"]) if saved else shared_vocabulary(tokenizer)
-    check_vocabulary(module, vocabulary)
-    module = models.of_vocabulary(module, vocabulary.vocab_size)
+    module = fitted(module, vocabulary)
     embedding = {**models.pooled_by(module), "normalize": False, "prefix": "", "max_length": max_length}
 
     def fresh():
@@ -344,8 +343,8 @@ def keep_files(folder: pathlib.Path, vocabulary: Tokenizer, config_text: str) ->
         write_atomically(folder / "config.gin", config_text.encode())
 
 
-def check_vocabulary(module, vocabulary: Tokenizer) -> None:
-    """The model must have a row for every piece, and read padding as such."""
+def fitted(module, vocabulary: Tokenizer):
+    """``module`` for a vocabulary; ValueError where it lacks rows for pieces, or reads padding as something else."""
     if vocabulary.vocab_size > module.vocab_size:
         raise ValueError(
             f"the vocabulary has {vocabulary.vocab_size} pieces and the model rows for {module.vocab_size}: set "
@@ -362,6 +361,7 @@ def check_vocabulary(module, vocabulary: Tokenizer) -> None:
             f"the vocabulary ends sentences with {vocabulary.suffix_ids[-1]}, the model with {eos_id}: set "
             f"translation_model.eos_id to {vocabulary.suffix_ids[-1]}, or give the vocabulary that fits"
         )
+    return models.of_vocabulary(module, vocabulary.vocab_size)
 
 
 def make_feed(index: int, stream: Stream, data, module, optimizer, target, mesh) -> loop.Feed:
