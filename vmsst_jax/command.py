@@ -76,10 +76,11 @@ def parsed(flags: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     """What ``flags`` reads; ValueError with its message where argparse would print it and end the process."""
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             return flags.parse_args(argv)
     except SystemExit:
-        raise ValueError(said.getvalue().strip().rpartition("\n")[2].partition(": error: ")[2]) from None
+        error = said.getvalue().partition(": error: ")[2].strip()
+        raise ValueError(error or "they ask for help alone") from None
 
 
 def flag_arguments(flags: Mapping[str, object]) -> list[str]:

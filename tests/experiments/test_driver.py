@@ -119,8 +119,16 @@ def test_other_contents_of_a_file_are_another_cell(run, table, settings, tmp_pat
     assert len(folders("c.tsv")) == 2 and len(folders("a.tsv", "c.tsv")) == 3
     (tmp_path / "a.tsv").write_text("altered")
     assert len(folders("a.tsv")) == 4
-    with pytest.raises(FileNotFoundError, match="row 'row a': synthetic_pairs.files names .*d.tsv, and there is no"):
-        folders("d.tsv")
+    # Beside a row whose file is gone the others go on, and what they have is in the table.
+    files = {name: {"synthetic_pairs.files": str(tmp_path / name)} for name in ("c.tsv", "d")}
+    rows = {name: {"recipe": "a.gin", "bindings": bindings} for name, bindings in files.items()}
+    (why,) = run(rows=rows, seeds=[0], differences={}).failed.values()
+    assert why.startswith(f"synthetic_pairs.files: {tmp_path}/d: no such corpus file")
+    assert table()["rows"]["c.tsv"]["loss"]["n"] == 1 and table()["notes"][0].startswith(f"Missing ({why[:40]}")
+    assert run(rows=rows, seeds=[0], differences={}, collect=True).failed == {}
+    for value in (3, [None], str(tmp_path)):  # training has a message for these, or reads what lies in the folder
+        rows = {"row a": {"recipe": "a.gin", "bindings": {"synthetic_pairs.files": value}}}
+        assert run(rows=rows, seeds=[0], differences={}).failed == {}
 
 
 @pytest.fixture

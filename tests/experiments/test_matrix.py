@@ -36,6 +36,8 @@ import pytest
         ({"rows": {"a": {"recipe": "a.gin", "model": {"word_mapping": "x"}}}}, "wanted .*, without the checkpoint"),
         ({"rows": {"a": {"model": {"layer": 3}}}}, "model is {'layer': 3}; wanted .*, exactly one of checkpoint"),
         ({"rows": {"a": {"model": {"checkpoint": "x", "vectors": "y"}}}}, "wanted .*, exactly one of checkpoint, "),
+        ({"rows": {"a": {"model": {"checkpoint": 3}}}}, "row 'a': checkpoint of its model is 3; say which .*, as text"),
+        ({"rows": {"a": {"model": {"vectors": ["a", None]}}}}, "row 'a': vectors of its model is .'a', None.; say"),
         ({"rows": {"a": {"model": {"word_mapping": None}}}}, "row 'a': word_mapping of its model is None; say which"),
         ({"rows": {"a": {"model": {"checkpoint": "x"}}, "b": {"recipe": "b.gin", "start": "a"}}},
           "row 'b' starts from an earlier one that trains: there is no 'a'"),

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from vmsst_jax.experiments import cells, matrix, stages
+
 
 def test_results_that_are_damaged_or_of_other_options_are_scored_anew(run, played, data, table, tmp_path):
     settings = {
@@ -75,6 +77,31 @@ def test_a_model_that_is_there_already(run, played, data, table, tmp_path):
     shutil.rmtree(tmp_path / "out" / "ready")
     assert len(run(collect=True, **settings).failed) == 0
     assert table()["notes"] == ["Missing (not begun): ready, seed 3."]
+
+
+@pytest.mark.parametrize(
+    "kind, given, files",
+    [
+        ("vectors", ["a.npy", "b.npy"], ("a.npy", "b.npy", "a", "b.txt")),
+        ("vectors", "a.npy,b.npy", ("a.npy", "a", "b.txt")),
+        ("embedder", "mine:embed", ("mine.py",)),
+        ("word_mapping", "m.npz", ("m.npz",)),
+    ],
+)
+def test_what_a_model_that_is_there_is_made_of(kind, given, files, tmp_path, monkeypatch):
+    """Any of it that changes has it scored anew."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in files:
+        (tmp_path / name).write_text("x")
+    (cell,) = cells.of_matrix(
+        matrix.experiment({"r": {"model": {kind: given}}}, {"T": ["T"]}, "out", data_dir=None), None
+    )
+    seen = [stages._ready(cell)]
+    for name in files:
+        (tmp_path / name).write_text("changed")
+        seen.append(stages._ready(cell))
+    assert len({json.dumps(found) for found in seen}) == 1 + len(files)
 
 
 def test_scoring_calibrated_and_not(run, played, data, scores, table, tmp_path):

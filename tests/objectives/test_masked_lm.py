@@ -64,6 +64,25 @@ def test_both_kinds_give_the_mean_over_targets_and_the_bank_stays(ccp_module, va
         jax.tree.map(np.testing.assert_array_equal, after, its_state)
 
 
+def test_a_table_with_more_rows_than_pieces(ccp_module, variables):
+    """Masks count from the vocabulary's end, and nothing beyond it is put in the place of a token."""
+    encoder = models.build("encoder", ccp_module.config.encoder)
+    state = {k: v for k, v in variables.items() if k != "params"}
+    batch = {**blocks(), "tokens": np.minimum(blocks()["tokens"], 29)}
+    own, fewer = {**OPTIONS, "mask_id": -1}, {**OPTIONS, "mask_id": 29, "vocab_size": 30}
+    for module, given, its_state in (
+        (ccp_module, variables["params"], state),
+        (encoder, variables["params"]["encoder"], {}),
+    ):
+        losses = [
+            jax.jit(loss_function(m, functools.partial(masked_lm, **o), train=True))(
+                given, its_state, batch, 0, jax.random.key(4)
+            )[0]
+            for m, o in ((models.of_vocabulary(module, 30), own), (module, fewer), (module, own))
+        ]
+        assert float(losses[0]) == float(losses[1]) != float(losses[2])
+
+
 def test_the_same_loss_and_gradient_on_8_devices(ccp_module, variables):
     objective, key = functools.partial(masked_lm, **OPTIONS), jax.random.key(4)
     state = {k: v for k, v in variables.items() if k != "params"}

@@ -82,6 +82,22 @@ def run(settings, redo=(), **other):
     return driver.run(plan.pipeline(**{**settings, **other}), None, redo)
 
 
+def evaluation(**settings):
+    models, benchmarks = {"a": {"checkpoint": "{one}"}}, {"T": {"benchmark": "tatoeba"}}
+    return {
+        "command": "evaluate",
+        "settings": {"models": models, "benchmarks": benchmarks, "data_dir": "x", **settings},
+    }
+
+
+SETTINGS = [
+    ({"models": {"a": {"checkpoint": "{one}", "layr": 3}}}, "model 'a': "),
+    ({"benchmarks": {"T": {"benchmark": "no such"}}}, ".*no such"),
+    ({"absent": "never"}, "absent is 'never'; wanted"),
+    ({"differences": {"d": ["a", "b"]}}, ""),
+]
+
+
 def changed(settings, name, **flags):
     stages = settings["stages"]
     return {**stages, name: {**stages[name], "flags": stages[name]["flags"] | flags}}
@@ -189,6 +205,7 @@ def test_mistakes_of_later_stages_come_before_anything_runs(settings, tmp_path):
 
     for last, message in (
         ({"command": "train", "recipe": "nothing.gin"}, "stage 'four': there is no recipe"),
+        *((evaluation(**settings), f"settings of stage 'four': {message}") for settings, message in SETTINGS),
         (
             {"command": "evaluate", "settings": {"modls": {}}},
             "settings of stage 'four': there is no 'modls'; did you mean",

@@ -47,6 +47,34 @@ def test_references(tmp_path):
         there.put_in(stages["best"], stages["best"].settings)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"overwrite": "{model:report.json:flag}"},
+        {"seed": "{model:report.json:n}", "step": "{model:report.json:x}0"},
+        {"temperature": ["{model:report.json:a}"], "step": "x{model:report.json:a}"},
+    ],
+)
+def test_flags_of_what_earlier_stages_will_leave(flags):
+    """Nothing is read yet, whatever the flag wants and wherever in it the reference stands; their names are checked."""
+    usual = {"checkpoint": "{model}", "input": "i", "output": "{here}/o", "source": "en", "target": "de"}
+    found = made({"model": TRAIN, "t": {"command": "translate", "flags": usual | flags}})
+    plan.check_flags(found, found.stages["t"])
+    for wrong in ({"sed": 1}, {"seed": "x"}, {"{model:a:b}": 1}):
+        found = made({"model": TRAIN, "t": {"command": "translate", "flags": usual | wrong}})
+        with pytest.raises(ValueError, match="flags of stage 't': "):
+            plan.check_flags(found, found.stages["t"])
+
+
+def test_values_may_refer_to_stages():
+    stages = {"model": TRAIN, "t": {"command": "translate", "flags": {"input": "{where}/o"}}}
+    found = plan.pipeline(stages, "out", {"data": "/d"}, {"first": "en", "where": "{model}"})
+    assert found.stages["t"].needs == ("model",)
+    assert found.put_in(found.stages["t"], {"input": "{model}/o"}) == {"input": "out/model/o"}
+    with pytest.raises(ValueError, match="stage 't' is .*; wanted text for names"):
+        made({"t": {"command": "translate", "flags": {("a", "b"): 1}}})
+
+
 def test_a_folder_that_is_none():
     stage = {"command": "text", "flags": {"folder": "{source}", "input": "{source}/x"}, "inputs": ["{source}"]}
     found = plan.pipeline({"a": stage}, "out", {"source": None})

@@ -109,10 +109,7 @@ def evaluate(
       ValueError: nothing to do, an unknown benchmark, option or table, a value that is none of an option; once all is
         scored, results in ``compare`` that are of another protocol. What happens inside a cell is in the outcome.
     """
-    cells = plan(models, benchmarks, data_dir, output)
-    if absent not in ("fail", "skip"):
-        raise ValueError(f'absent is {absent!r}; wanted "fail" or "skip"')
-    table = summary.table_of(columns, benchmarks, models, differences or {})
+    cells, table = checked(models, benchmarks, data_dir, output, columns, differences, absent)
     others = [html_report.read_results(html_report.found_in([run])) for run in compare]
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +127,22 @@ def evaluate(
             print(f"    {end.state} ({time.monotonic() - began:.0f} s) {why}".rstrip(), flush=True)
         model.say_cache()
     return _gather(folder, table, ended, others, ABSENT if absent == "skip" else LEFT)
+
+
+def checked(
+    models: dict[str, dict],
+    benchmarks: dict[str, dict],
+    data_dir: str,
+    output: str,
+    columns: str | None = None,
+    differences: dict[str, Sequence[str]] | None = None,
+    absent: str = "fail",
+) -> tuple[list[Cell], summary.Table]:
+    """The cells and the table of ``evaluate``; ValueError for what is wrong before anything is scored."""
+    cells = plan(models, benchmarks, data_dir, output)
+    if absent not in ("fail", "skip"):
+        raise ValueError(f'absent is {absent!r}; wanted "fail" or "skip"')
+    return cells, summary.table_of(columns, benchmarks, models, differences or {})
 
 
 def plan(models: dict[str, dict], benchmarks: dict[str, dict], data_dir: str, output: str) -> list[Cell]:

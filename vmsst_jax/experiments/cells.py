@@ -6,7 +6,6 @@ Rows that only embed otherwise ("of" another row, calibrated for instance) are s
 from __future__ import annotations
 
 import ast
-import glob
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from vmsst_jax import command
 from vmsst_jax.benchmarks import checksums, grid, report
+from vmsst_jax.data.text_pairs import CorpusError, expand
 from vmsst_jax.experiments.matrix import START, Matrix, written
 from vmsst_jax.training.same_config import bindings as read_bindings
 from vmsst_jax.training.same_config import expanded, is_place
@@ -37,6 +37,7 @@ class Cell(NamedTuple):
       source: further ones, of all of them: which model it is, by one of ``command.SOURCES``.
       benchmarks: {name: options} that they are scored by.
       start: the cell from whose model its training starts, or None.
+      lacking: why it can't be trained: a file that it names can't be read.
     """
 
     row: str
@@ -49,6 +50,7 @@ class Cell(NamedTuple):
     source: dict
     benchmarks: dict[str, dict]
     start: Cell | None = None
+    lacking: str = ""
 
     def loading(self) -> dict[str, dict]:
         """{row: everything that ``grid.load`` takes}."""
@@ -67,7 +69,6 @@ def of_matrix(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], 
     Raises:
       ValueError: a recipe or binding that doesn't hold, naming the row; two rows with names for the same folder; what
         ``grid.plan`` finds.
-      FileNotFoundError: no file that a row's training names.
     """
     found: list[tuple[int, Cell]] = []
     for row in matrix.rows.values():
@@ -80,7 +81,7 @@ def of_matrix(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], 
                 resolve(row.recipes, [*given, f"{START} = ''"])
         except ValueError as error:
             raise ValueError(f"row {row.name!r}: {error}") from error
-        read = _contents(row.name, holding)
+        read, lacking = _contents(holding)
         ready = {} if row.recipes else {name: row.model[name] for name in command.SOURCES if name in row.model}
         models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
         names = matrix.benchmarks if row.benchmarks is None else row.benchmarks
@@ -92,7 +93,9 @@ def of_matrix(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], 
             folder = matrix.output / report.slug(row.name) / f"seed_{seed}_{configuration[:8]}"
             bindings = (*given, f"train.seed = {seed}")
             source = ready or {"checkpoint": str(folder / MODEL)}
-            cell = Cell(row.name, seed, row.recipes, bindings, configuration, folder, models, source, scored, start)
+            cell = Cell(
+                row.name, seed, row.recipes, bindings, configuration, folder, models, source, scored, start, lacking
+            )
             found.append((before[0] if before else place, cell))
     if len({cell.folder for _, cell in found}) < len(found):
         raise ValueError("two rows have names that give the same folder; name them more differently")
@@ -108,31 +111,31 @@ def fingerprint(holding: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(telling, sort_keys=True).encode()).hexdigest()
 
 
-def _contents(row: str, holding: dict[str, str]) -> dict[str, str]:
-    """{"contents of NAME": checksum} of the files that bindings name one by one: other pairs are another training.
+def _contents(holding: dict[str, str]) -> tuple[dict[str, str], str]:
+    """{"contents of NAME": checksum} of the files that bindings name one by one, and why one of them can't be read.
 
-    Folders aren't looked through, they may be large; what was read of them stands in the cell's record.
+    Other pairs are another training. Folders aren't looked through, they may be large; what was read of them stands in
+    the cell's record.
     """
     found = {}
     for name, value in holding.items():
-        if not (is_place(name) and name.endswith(".files")) or (value := _literal(value)) is None:
-            continue
-        sums = []
-        for pattern in [value] if isinstance(value, str) else value:
-            files = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
-            if not files:
-                raise FileNotFoundError(f"row {row!r}: {name} names {pattern}, and there is no such file")
-            sums += map(checksums.of_file, files)
-        found[f"contents of {name}"] = ", ".join(sums)
-    return found
+        if is_place(name) and name.endswith(".files") and (patterns := _texts(value)):
+            try:
+                sums = [checksums.of_file(file) for file in expand(patterns) if os.path.isfile(file)]
+            except (CorpusError, OSError) as error:
+                return {}, f"{name}: {command.describe(error)}"
+            found[f"contents of {name}"] = ", ".join(sums)
+    return found, ""
 
 
-def _literal(value: str) -> object:
-    """What gin's text stands for, None for a reference."""
+def _texts(value: str) -> list[str]:
+    """The text or texts that a binding's value stands for; none for a reference, and for what training will refuse."""
     try:
-        return ast.literal_eval(value)
+        value = ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        return None
+        return []
+    listed = [value] if isinstance(value, str) else value
+    return list(listed) if isinstance(listed, list | tuple) and all(isinstance(text, str) for text in listed) else []
 
 
 def results_of(matrix: Matrix, cell: Cell) -> list[grid.Cell]:

@@ -147,7 +147,7 @@ def _missing(cells: Sequence[Cell], records: dict[Path, dict]) -> list[str]:
     for cell in cells:
         record = records[cell.folder]
         if record.get("state") != stages.DONE:
-            reason = (record.get("error") or "").rstrip(".") or record.get("state") or "not begun"
+            reason = (cell.lacking or record.get("error") or "").rstrip(".") or record.get("state") or "not begun"
             why.setdefault(reason, {}).setdefault(cell.row, []).append(str(cell.seed))
     named = {reason: [f"{row}, seed {' '.join(seeds)}" for row, seeds in rows.items()] for reason, rows in why.items()}
     return [f"Missing ({reason}): {'; '.join(names)}." for reason, names in named.items()]

@@ -177,8 +177,10 @@ def _row(name: str, options: dict, rows: dict, bindings: dict, seeds: tuple[int,
         wanted = f"exactly one of {', '.join(command.SOURCES)} among them" if ready else "without the checkpoint"
         raise ValueError(f"row {name!r}: model is {model!r:.200}; wanted {{OPTION: VALUE}}, {wanted}")
     if ready:
-        if not model[sources[0]]:
-            raise ValueError(f"row {name!r}: {sources[0]} of its model is {model[sources[0]]!r}; say which model it is")
+        source = model[sources[0]]
+        listed = source if isinstance(source, list | tuple) else [source]
+        if not listed or not all(isinstance(text, str) and text for text in listed):
+            raise ValueError(f"row {name!r}: {sources[0]} of its model is {source!r}; say which model it is, as text")
         return Row(name, name, (), {}, seeds[:1], model, benchmarks=options.get("benchmarks"))
     if "of" in options:
         check_names(f"row {name!r}", [options["of"]], [n for n, o in rows.items() if "of" not in o])

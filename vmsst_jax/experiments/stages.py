@@ -6,7 +6,9 @@ of the cell stands in ``cell.json``.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib.util
 import json
 import shutil
 import time
@@ -37,6 +39,8 @@ class Ended(NamedTuple):
 
 def advance(matrix: Matrix, cell: Cell, search_paths: str = "") -> Ended:
     """Does what is left to do in a cell; the next call goes on wherever this one is killed."""
+    if cell.lacking:
+        return Ended(FAILED, cell.lacking)
     try:
         cell.folder.mkdir(parents=True, exist_ok=True)
         if cell.start and not (cell.start.folder / MODEL / REPORT).is_file() and _is_busy(cell.start):
@@ -216,8 +220,13 @@ def _evaluation(matrix: Matrix, cell: Cell) -> dict:
 
 def _ready(cell: Cell) -> dict[str, str]:
     """Checksums of a model that is there already, as far as it lies in files."""
-    (given,) = cell.source.values()
-    files = [Path(file) for file in (given if isinstance(given, list | tuple) else [given])]
+    ((kind, given),) = cell.source.items()
+    files = [Path(file) for file in (given if isinstance(given, list | tuple) else given.split(","))]
+    if kind == "vectors":  # of the lines of texts beside them
+        files += [path for file in files for path in (file.with_suffix(""), file.with_suffix(".txt"))]
+    if kind == "embedder":
+        with contextlib.suppress(ImportError, ValueError):  # evaluation says what is wrong
+            files = [Path(importlib.util.find_spec(given.partition(":")[0]).origin)]
     found = {str(file): checksums.folder(file) for file in files if file.is_dir()}
     return found | {str(file): checksums.of_file(file) for file in files if file.is_file()}
 

@@ -48,10 +48,12 @@ def describe(module) -> dict:
 
 
 def of_vocabulary(module, pieces: int):
-    """``module`` for a vocabulary of so many pieces: one that writes writes no other; all else is as it was."""
-    if module.kind != "seq2seq":
-        return module
-    return module.clone(config=dataclasses.replace(module.config, pieces=pieces))
+    """``module`` told how many rows of its token table stand for pieces of the vocabulary.
+
+    A table may have more, to round it up. Those are never written, nor put in the place of others by ``masked_lm``. No
+    part of the configuration: whoever has a vocabulary says it anew.
+    """
+    return module.clone(pieces=pieces) if hasattr(module, "pieces") else module
 
 
 def pooled_by(module) -> dict:

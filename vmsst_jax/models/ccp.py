@@ -84,6 +84,7 @@ class Ccp(nn.Module):
     """A sentence encoder in its pre-training by contrastive context prediction."""
 
     config: CcpConfig
+    pieces: int | None = None  # see ``models.of_vocabulary``
     kind = "ccp"
 
     def setup(self):
@@ -108,6 +109,11 @@ class Ccp(nn.Module):
     @property
     def vocab_size(self) -> int:
         return self.config.encoder.backbone.vocab_size
+
+    @property
+    def num_pieces(self) -> int:
+        """Rows of the token table that stand for pieces."""
+        return self.vocab_size if self.pieces is None else self.pieces
 
     @property
     def has_mlm_head(self) -> bool:

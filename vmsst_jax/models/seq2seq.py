@@ -29,24 +29,14 @@ from vmsst_jax.models.t5 import MASKED, REMAT_POLICIES
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqConfig:
-    """Geometry and tokens.
-
-    Attributes:
-      backbone: of encoder and decoder.
-      eos_id: what begins and ends every sentence.
-      pieces: rows of the token table that stand for pieces of the vocabulary. Those beyond, which round the table up,
-        are never written. None: there are none.
-    """
+    """``backbone``: the geometry of encoder and decoder; ``eos_id``: what begins and ends every sentence."""
 
     backbone: BertConfig
     eos_id: int = 1
-    pieces: int | None = None
 
     def __post_init__(self):
         b = self.backbone
         checks.whole("eos_id", self.eos_id)
-        if self.pieces is not None:
-            checks.whole("pieces", self.pieces)
         if not b.num_languages or b.mlm_head == "none" or b.pooler or b.scan_layers:
             raise ValueError(
                 "a translation model's BertConfig needs num_languages (language vectors say what to write in) and an "
@@ -156,9 +146,13 @@ def _bias(mask):
 
 
 class Seq2Seq(nn.Module):
-    """Translates rows of tokens, ``source`` int32 [B, S], between languages ``*_lang`` int32 [B]; see the module."""
+    """Translates rows of tokens, ``source`` int32 [B, S], between languages ``*_lang`` int32 [B]; see the module.
+
+    ``pieces``: see ``models.of_vocabulary``; tokens beyond are never written.
+    """
 
     config: Seq2SeqConfig
+    pieces: int | None = None
     kind = "seq2seq"
 
     def setup(self):
@@ -233,7 +227,7 @@ class Seq2Seq(nn.Module):
             return run(lambda m: m.decoder.step(tokens, target_lang, place, cache, of_memory, mask))
 
         never = tuple(sorted({0, self.pad_id}))  # 0 is padding to the loss
-        allowed = generation.log_likelihoods(limits, self.eos_id, never, self.config.pieces, writable)
+        allowed = generation.log_likelihoods(limits, self.eos_id, never, self.pieces, writable)
         return generation.write(step, cache, limits, size, self.eos_id, self.pad_id, allowed, options, keys)
 
     def __call__(self, batch):

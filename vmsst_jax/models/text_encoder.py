@@ -158,6 +158,7 @@ class TextEncoder(nn.Module):
     """Tokens to sentence vectors."""
 
     config: TextEncoderConfig
+    pieces: int | None = None  # see ``models.of_vocabulary``
     kind = "encoder"
 
     def setup(self):
@@ -172,6 +173,11 @@ class TextEncoder(nn.Module):
     @property
     def vocab_size(self) -> int:
         return self.config.backbone.vocab_size
+
+    @property
+    def num_pieces(self) -> int:
+        """Rows of the token table that stand for pieces."""
+        return self.vocab_size if self.pieces is None else self.pieces
 
     @property
     def has_mlm_head(self) -> bool:

@@ -27,16 +27,16 @@ def masked_lm(
     Args:
       batch: {"tokens": int32 [B, L], ...}; with ``positions`` int32 [B, L] where they start anew within a row; with
         ``languages`` int32 [B, L], or ``lang`` int32 [B], for models with language embeddings.
-      mask_id, special_ids, rate: see ``masking.mask_tokens``; a negative ``mask_id`` counts from the model's last row,
-        -1 being the mask of vocabularies that end with it, as XLM-R's and ours do.
-      vocab_size: random replacements are drawn below it; None takes the model's rows.
+      mask_id, special_ids, rate: see ``masking.mask_tokens``; a negative ``mask_id`` counts from the vocabulary's
+        end, -1 being the mask of vocabularies that end with it, as XLM-R's and ours do.
+      vocab_size: random replacements are drawn below it; None takes all pieces.
       chunk_bytes: how much one chunk's float32 logits may take on one device.
     Returns:
       (loss, metrics); ``masked_share`` is that of all positions which had to be predicted.
     """
     tokens = batch["tokens"]
-    vocab_size = model.vocab_size if vocab_size is None else vocab_size
-    mask_id = mask_id if mask_id >= 0 else model.vocab_size + mask_id
+    vocab_size = model.num_pieces if vocab_size is None else vocab_size
+    mask_id = mask_id if mask_id >= 0 else model.num_pieces + mask_id
     inputs, positions, ids, weights = mask_tokens(
         key, tokens, mask_id=mask_id, vocab_size=vocab_size, special_ids=special_ids, rate=rate
     )

@@ -104,13 +104,27 @@ def following(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
 def _definition(
     pipeline: Pipeline, stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], str]
 ) -> dict[str, str]:
-    """``plan.definition``; ValueError also for a setting that ``grid.evaluate`` hasn't, or a flag of a command."""
+    """``plan.definition``; ValueError also for settings that an evaluation refuses, or flags that a command does."""
     if stage.command == plan.EVALUATE:
-        known = inspect.signature(grid.evaluate).parameters
-        plan.check_names(f"settings of stage {stage.name!r}", stage.settings, known)
+        _check_settings(stage)
     elif stage.command != plan.TRAIN:
         plan.check_flags(pipeline, stage)
     return plan.definition(stage, resolve)
+
+
+def _check_settings(stage: Stage) -> None:
+    """ValueError for settings that ``grid.evaluate`` hasn't, can't do without or can't read."""
+    what, known = f"settings of stage {stage.name!r}", inspect.signature(grid.evaluate).parameters
+    plan.check_names(what, stage.settings, known)
+    settings = plan.stand_in(stage.settings) | {"output": ""}
+    given = {name: settings[name] for name in inspect.signature(grid.checked).parameters if name in settings}
+    needed = {name for name, parameter in known.items() if parameter.default is parameter.empty}
+    if lacking := sorted(needed - given.keys()):
+        raise ValueError(f"{what}: wanted {', '.join(lacking)} too")
+    try:
+        grid.checked(**given)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def _advance(pipeline: Pipeline, stage: Stage, identity: dict[str, str], lock: int, search_paths: str) -> None:

@@ -166,13 +166,15 @@ def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: 
         )
     known = {**values, **{reference: f"{{{reference}}}" for reference in (HERE, *folders, *before)}}
     needs = []
-    for reference, file, _ in REFERENCE.findall(json.dumps(options, default=str)):
+    for reference, *_ in REFERENCE.findall(_text(name, options)):
+        check_names(f"stage {name!r} refers to {{{reference}}}", [reference], known)
+    filled = {part: _values_in(value, values) for part, value in options.items() if part != "command"}
+    for reference, file, _ in REFERENCE.findall(_text(name, filled)):  # values may refer to stages
         check_names(f"stage {name!r} refers to {{{reference}}}", [reference], known)
         if file and reference not in before:
             raise ValueError(f"stage {name!r} wants a value of {file} of {reference!r}, which is no earlier stage")
         if reference in before:
             needs.append(reference)
-    filled = {part: _values_in(value, values) for part, value in options.items() if part != "command"}
     recipe = filled.get("recipe", ())
     for part, given in (("recipe", recipe), ("inputs", filled.get("inputs") or ())):
         listed = [given] if part == "recipe" and isinstance(given, str) else given
@@ -198,6 +200,14 @@ def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: 
         name, command, (recipe,) if isinstance(recipe, str) else tuple(recipe), **parts,
         inputs=tuple(filled.get("inputs") or ()), needs=tuple(dict.fromkeys(needs)),
     )  # fmt: skip
+
+
+def _text(name: str, options: dict) -> str:
+    """Everything that a stage says, as text; ValueError for names in it that are none."""
+    try:
+        return json.dumps(options, default=str)
+    except TypeError as error:
+        raise ValueError(f"stage {name!r} is {options!r:.200}; wanted text for names ({error})") from None
 
 
 def _values_in(value: object, values: Mapping[str, object]) -> object:
@@ -265,19 +275,32 @@ def definition(stage: Stage, resolve: Callable[[Sequence[str], Sequence[str]], s
 
 
 def check_flags(pipeline: Pipeline, stage: Stage) -> None:
-    """ValueError for flags that the stage's command doesn't know or can't do without, or a value that it can't read."""
+    """ValueError for flags that the stage's command doesn't know or can't do without, or a value that it can't read.
+
+    What earlier stages will leave can't be read yet: of flags that refer to it only the names count.
+    """
     module, *inner = stage.command.split()
-
-    def stand_in(value: object) -> object:
-        """Text with a number for what earlier stages will leave."""
-        return REFERENCE.sub(lambda found: "1" if found[2] else found[0], value) if isinstance(value, str) else value
-
-    given = pipeline.put_in(stage, {name: stand_in(value) for name, value in stage.flags.items()})
     try:
+        given = pipeline.put_in(stage, stand_in(stage.flags))
         flags = importlib.import_module(f"vmsst_jax.{module}").parser()
         command.parsed(flags, [*inner, *command.flag_arguments(given)])
     except ValueError as error:
-        raise ValueError(f"flags of stage {stage.name!r}: {error}") from None
+        about = re.match(r"argument --(\w+)", str(error))
+        if not about or stage.flags.get(about[1]) == stand_in(stage.flags).get(about[1]):
+            raise ValueError(f"flags of stage {stage.name!r}: {error}") from None
+
+
+def stand_in(value: object) -> object:
+    """``value`` with 1 in the place of every value that an earlier stage will leave in a file."""
+    if isinstance(value, dict):
+        return {stand_in(key): stand_in(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(stand_in, value))
+    if not isinstance(value, str):
+        return value
+    if (whole := REFERENCE.fullmatch(value)) and whole[2]:
+        return 1
+    return REFERENCE.sub(lambda found: "1" if found[2] else found[0], value)
 
 
 def lines(bindings: Mapping[str, object]) -> list[str]:
