@@ -262,6 +262,8 @@ def _start_jax(place: Place, lost_after: float) -> None:
     # This module does what that service is for, SIGINT included.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Programs that run beside each other on CPUs may meet in another order in another process, and Gloo ends both.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     host = f"[{place.host}]" if ":" in place.host else place.host
     jax.distributed.initialize(
         f"{host}:{place.port + 1}",

@@ -225,13 +225,15 @@ def test_a_damaged_step_that_was_asked_for_is_an_error(tmp_path):
 
 
 KILLED = """
-    import os, sys
+    import os, pathlib, sys
     import jax, jax.numpy as jnp
     from vmsst_jax.training.checkpoint import Checkpoints
     checkpoints = Checkpoints(sys.argv[1])
     checkpoints.save(1, {"w": jnp.full((8,), 1.0)}, {"step": 1})
     checkpoints.wait()
     checkpoints.save(2, {"w": jax.random.normal(jax.random.key(0), (4096, 4096))}, {"step": 2})
+    while not list(pathlib.Path(sys.argv[1], "checkpoints").glob("2.orbax-checkpoint-tmp*")):
+        pass  # written by a thread, which on a busy machine has hardly begun
     os._exit(9)
 """
 
