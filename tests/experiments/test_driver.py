@@ -223,6 +223,13 @@ def test_scores_that_are_no_numbers_are_said(run, table):
     assert any("No cell has the score long: no evaluation/retrieval/x; evaluation" in note for note in table()["notes"])
 
 
+def test_data_that_are_not_there(run, tmp_path):
+    given = {"benchmarks": {"T": {"benchmark": "tatoeba"}}, "data_dir": str(tmp_path / "dta")}
+    with pytest.raises(ValueError, match="DATA_DIR is .*dta, and there is no such folder; leave it out"):
+        run(**given)
+    assert not (tmp_path / "out").exists() and run(collect=True, **given).failed == {}
+
+
 def test_output_that_is_a_file(run, tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(ValueError, match="OUTPUT is .*out, which is a file; give a folder"):

@@ -83,7 +83,7 @@ def test_a_model_that_is_there_already(run, played, data, table, tmp_path):
     "kind, given, files",
     [
         ("vectors", ["a.npy", "b.npy"], ("a.npy", "b.npy", "a", "b.txt")),
-        ("vectors", "a.npy,b.npy", ("a.npy", "a", "b.txt")),
+        ("vectors", "a.npy,b.npy", ("a.npy", "b.npy", "a", "b.txt")),
         ("embedder", "mine:embed", ("mine.py",)),
         ("word_mapping", "m.npz", ("m.npz",)),
     ],
@@ -102,6 +102,10 @@ def test_what_a_model_that_is_there_is_made_of(kind, given, files, tmp_path, mon
         (tmp_path / name).write_text("changed")
         seen.append(stages._ready(cell))
     assert len({json.dumps(found) for found in seen}) == 1 + len(files)
+    assert cell.lacking == ""
+    (tmp_path / files[0]).unlink()
+    (cell,) = cells.of_matrix(matrix.experiment({"r": {"model": {kind: given}}}, {"T": ["T"]}, "out"), None)
+    assert cell.lacking == ("" if kind == "embedder" else f"there is no {files[0]}, its model")
 
 
 def test_scoring_calibrated_and_not(run, played, data, scores, table, tmp_path):

@@ -99,7 +99,7 @@ def test_what_training_is(tmp_path):
         ({}, "pipeline.stages are {}; wanted"),
         ({"a b": TRAIN}, "a stage is called 'a b'; wanted letters"),
         ({"a": {"command": "dance"}}, "stage 'a' is .*; wanted {'command': one of text, train, translate,"),
-        ({"a": {**TRAIN, "flags": {}}}, "stage 'a' is .* with bindings, command, inputs, recipe"),
+        ({"a": {**TRAIN, "flags": {}}}, "stage 'a': there is no 'flags'; known: bindings, command, inputs, recipe"),
         ({"a": {"command": "train", "bindings": {}}}, "stage 'a' has no recipe"),
         ({"a": {**TRAIN, "bindings": {"MODEL_DIR": "x"}}}, "stage 'a' sets MODEL_DIR, which the pipeline chooses"),
         ({"a": {**TRAIN, "bindings": {"x": object}}}, "can't be written into a recipe"),

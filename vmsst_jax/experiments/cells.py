@@ -83,6 +83,8 @@ def of_matrix(matrix: Matrix, resolve: Callable[[Sequence[str], Sequence[str]], 
             raise ValueError(f"row {row.name!r}: {error}") from error
         read, lacking = _contents(holding)
         ready = {} if row.recipes else {name: row.model[name] for name in command.SOURCES if name in row.model}
+        if gone := [path for path in _paths(ready) if not os.path.exists(path)]:
+            lacking = f"there is no {gone[0]}, its model"
         models = {other.name: other.model for other in matrix.rows.values() if other.trained == row.name}
         names = matrix.benchmarks if row.benchmarks is None else row.benchmarks
         scored = {name: options for name, options in matrix.benchmarks.items() if name in names}
@@ -126,6 +128,12 @@ def _contents(holding: dict[str, str]) -> tuple[dict[str, str], str]:
                 return {}, f"{name}: {command.describe(error)}"
             found[f"contents of {name}"] = ", ".join(sums)
     return found, ""
+
+
+def _paths(ready: dict) -> list[str]:
+    """The files and folders that are a model which is there already; none for what isn't named by a path."""
+    given = [ready[kind] for kind in ("checkpoint", "word_mapping", "vectors") if kind in ready]
+    return [path for one in given for path in (one.split(",") if isinstance(one, str) else one)]
 
 
 def _texts(value: str) -> list[str]:

@@ -46,8 +46,11 @@ def run(
       search_paths: folders with recipes, between commas, for training.
 
     Raises:
-      ValueError: what ``cells.of_matrix`` raises; no such row or seed. What happens in a cell is in the outcome.
+      ValueError: what ``cells.of_matrix`` raises; no such row or seed, no folder with data. What happens in a cell is
+        in the outcome.
     """
+    if matrix.benchmarks and not collect and not Path(matrix.data_dir).is_dir():
+        raise ValueError(f"DATA_DIR is {matrix.data_dir}, and there is no such folder; leave it out to train alone")
     cells = of_matrix(matrix, resolve)
     chosen = choose(matrix, cells, only, seeds)
     chosen = [] if collect else chosen

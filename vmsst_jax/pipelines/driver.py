@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from vmsst_jax import command, disk
 from vmsst_jax.benchmarks import checksums, grid, summary
@@ -70,10 +70,14 @@ def run(
     """
     plan.check_names("--redo", redo, pipeline.stages)
     pipeline.output.mkdir(parents=True, exist_ok=True)
-    with disk.open_alone(pipeline.output / LOCK) as lock:
+    with _locked(pipeline.output / LOCK) as lock:
         disk.write_atomically(pipeline.output / RECIPE, pipeline.config_text.encode())
         definitions = {name: _definition(pipeline, stage, resolve) for name, stage in pipeline.stages.items()}
-        for name in following(pipeline, redo):
+        anew = following(pipeline, redo)
+        for needed in dict.fromkeys(needed for name in anew for needed in pipeline.stages[name].needs):
+            if needed not in anew and (_read(pipeline, needed) or {}).get("state") == DONE:
+                _check_whole(pipeline, needed)  # before anything is removed
+        for name in anew:
             _check_ours(pipeline, name)
             shutil.rmtree(pipeline.folder(name), ignore_errors=True)
             for ending in ("json", "log", "gin"):
@@ -90,6 +94,17 @@ def run(
         disk.write_atomically(pipeline.output / REPORT, text.encode())
     seconds = {name: _read(pipeline, name)["seconds"] for name in pipeline.stages}
     return Outcome(text, [pipeline.output / REPORT], seconds)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """The lock of a pipeline, which the commands of its stages hold too."""
+    try:
+        return disk.open_alone(path)
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            f"{error}. If this pipeline was killed, the command of its stage may still be running: end that too "
+            f"(`fuser {path}` names it), and the same command goes on"
+        ) from None
 
 
 def following(pipeline: Pipeline, names: Sequence[str]) -> list[str]:
@@ -256,7 +271,8 @@ def _check_whole(pipeline: Pipeline, name: str, shown: bool = False) -> None:
             + (f" (so are {len(lost) - 1} more)" if lost[1:] else "")
             + f": put it back, or --redo={name} does the stage anew"
         )
-    if not shown and checksums.folder(folder) != record["result"]:
+    # What others put beside them, an evaluation of this model for instance, is none of its work.
+    if not shown and checksums.folder(folder, [folder / file for file in record["files"]]) != record["result"]:
         raise ValueError(
             f"stage {name} is done, but the files in {folder} are not those that it left: put them back, or "
             f"--redo={name} does the stage anew"

@@ -133,7 +133,7 @@ def pipeline(
     checksums = _values_in(checksums or {}, values)
     check_names("pipeline.checksums", checksums, [name for stage in made.values() for name in stage.inputs])
     wanted = {name: sha256 for name, sha256 in checksums.items() if sha256 is not None}
-    return Pipeline(made, Path(output), folders, wanted, str(_values_in(about, values)), config_text)
+    return Pipeline(made, Path(output), folders, wanted, str(_values_in(about, _listed(values))), config_text)
 
 
 def _changed(stages: dict[str, dict | None], changes: dict[str, dict | None]) -> dict[str, dict | None]:
@@ -159,7 +159,9 @@ def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: 
         raise ValueError(f"a stage is called {name!r}; wanted letters, digits and _, as in 'language_model'")
     command = options.get("command") if isinstance(options, dict) else None
     allowed = SHARED | PARTS.get(command, FLAGS)
-    if command not in COMMANDS or not options.keys() <= allowed:
+    if command in COMMANDS:
+        check_names(f"stage {name!r}", options, sorted(allowed))
+    else:
         raise ValueError(
             f"stage {name!r} is {options!r:.200}; wanted {{'command': one of {', '.join(COMMANDS)}, ...}} with "
             f"{', '.join(sorted(allowed))}"
@@ -200,6 +202,11 @@ def _stage(name: str, options: dict, folders: Mapping, values: Mapping, before: 
         name, command, (recipe,) if isinstance(recipe, str) else tuple(recipe), **parts,
         inputs=tuple(filled.get("inputs") or ()), needs=tuple(dict.fromkeys(needs)),
     )  # fmt: skip
+
+
+def _listed(values: Mapping[str, object]) -> dict[str, object]:
+    """Values as they are read in a sentence."""
+    return {name: ", ".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in values.items()}
 
 
 def _text(name: str, options: dict) -> str:
