@@ -54,7 +54,7 @@ def prepared(web, tmp_path_factory):
     (root / "mined/2019-09").mkdir(parents=True)
     for (language, bucket), lines in web.items():
         path = root / f"mined/2019-09/{language}_{bucket}_0000.json.gz"
-        path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode()))
+        path.write_bytes(gzip.compress("".join(line + "\n" for line in lines).encode(), mtime=0))
     (root / "table.tsv").write_text(TABLE)
     (root / "tests.txt").write_text(TEST + "\n")
     texts = ["".join(c for c in line if c.isalpha() or c == " ") for lines in web.values() for line in lines[:60]]
