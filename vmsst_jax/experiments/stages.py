@@ -225,7 +225,7 @@ def _ready(cell: Cell) -> dict[str, str]:
     if kind == "vectors":  # of the lines of texts beside them
         files += [path for file in files for path in (file.with_suffix(""), file.with_suffix(".txt"))]
     if kind == "embedder":
-        with contextlib.suppress(ImportError, ValueError):  # evaluation says what is wrong
+        with contextlib.suppress(ImportError, ValueError, AttributeError):  # evaluation says what is wrong
             files = [Path(importlib.util.find_spec(given.partition(":")[0]).origin)]
     found = {str(file): checksums.folder(file) for file in files if file.is_dir()}
     return found | {str(file): checksums.of_file(file) for file in files if file.is_file()}
